@@ -1,11 +1,13 @@
 """The NumPy API on one rank: numbers, rows, plans, checkpoints, and wrong uses."""
 
+import ast
 import gc
 import multiprocessing
 import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -501,6 +503,22 @@ def test_names_are_loaded_when_they_are_used():
     )
     with pytest.raises(AttributeError, match="no attribute 'EmbeddingBags'"):
         tessera.EmbeddingBags
+
+
+def undocumented(body, where):
+    """The public classes and functions of a syntax tree without a docstring."""
+    for node in body:
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and not node.name.startswith("_"):
+            if not ast.get_docstring(node):
+                yield f"{where}: {node.name}"
+            if isinstance(node, ast.ClassDef):
+                yield from undocumented(node.body, f"{where}: {node.name}")
+
+
+def test_every_public_name_has_a_docstring():
+    files = sorted(Path(tessera.__file__).parent.rglob("*.py"))
+    assert len(files) > 40
+    assert [name for f in files for name in undocumented(ast.parse(f.read_text("utf-8")).body, f.name)] == []
 
 
 def test_no_library_is_a_sentence():

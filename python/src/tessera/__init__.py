@@ -13,7 +13,6 @@ What goes wrong is a ``TesseraError`` with one sentence, which is also the type 
 """
 
 from ._library import (
-    ERRORS as _ERRORS,
     Aborted,
     AlreadyExists,
     Cancelled,
@@ -93,17 +92,28 @@ _LATER = {
     "_train": "train",
 }
 _module_of = {name: module for module, names in _LATER.items() for name in names.split()}
-__all__ = sorted(["TesseraError", *{error.__name__ for error in _ERRORS.values()}, *_module_of])
+__all__ = [
+    "Aborted", "AlreadyExists", "Block", "Cancelled", "Collection", "DataLoss", "DataType", "DeadlineExceeded",
+    "Description", "DistributedModelParallel", "EmbeddingBagCollection", "EmbeddingBagConfig", "EmbeddingCollection",
+    "EmbeddingConfig", "FailedPrecondition", "Internal", "InvalidArgument", "Layout", "LayoutPart", "Module",
+    "NotFound", "Optimizer", "OutOfRange", "PackedModel", "ParameterConstraints", "PermissionDenied", "Plan", "Planner",
+    "PoolingType", "ProcessGroup", "QuantCollection", "Report", "ResourceExhausted", "Runtime", "Shard", "Sharding",
+    "Step", "StepReport", "TesseraError", "Unavailable", "Unimplemented", "column_wise", "data_parallel", "describe",
+    "grid_shard", "launch", "load_model", "pack", "plan", "reader", "row_wise", "sharder", "table_column_wise",
+    "table_row_wise", "table_wise", "train",
+]  # fmt: skip
 
 
-def __getattr__(name: str) -> object:
-    module = _module_of.get(name)
-    if module is None:
-        raise AttributeError(f"module 'tessera' has no attribute '{name}'")
-    from importlib import import_module
+if not TYPE_CHECKING:  # a type checker knows the names
 
-    value = globals()[name] = getattr(import_module(f".{module}", __name__), name)
-    return value
+    def __getattr__(name: str) -> object:
+        module = _module_of.get(name)
+        if module is None:
+            raise AttributeError(f"module 'tessera' has no attribute '{name}'")
+        from importlib import import_module
+
+        value = globals()[name] = getattr(import_module(f".{module}", __name__), name)
+        return value
 
 
 def __dir__() -> "list[str]":

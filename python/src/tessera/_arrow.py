@@ -25,15 +25,15 @@ from ._values import (
 
 
 class ArrowSchema(c.Structure):
-    pass
+    """Arrow's C struct for a type."""
 
 
 class ArrowArray(c.Structure):
-    pass
+    """Arrow's C struct for values."""
 
 
 class ArrowStream(c.Structure):
-    pass
+    """Arrow's C struct for a stream of batches."""
 
 
 ArrowSchema._fields_ = [

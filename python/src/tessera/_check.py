@@ -31,6 +31,7 @@ def whole(value: Any, name: str, least: int, most: int = 2**63 - 1) -> int:
 
 
 def number(value: Any, name: str, least: float = -math.inf, above: float = -math.inf) -> float:
+    """The value as a float. ``InvalidArgument`` names it if it is out of bounds or no number."""
     try:
         good = not isinstance(value, (bool, str)) and math.isfinite(value) and value >= least and value > above
     except TypeError:
@@ -42,12 +43,14 @@ def number(value: Any, name: str, least: float = -math.inf, above: float = -math
 
 
 def path(value: Any, name: str) -> str:
+    """The value as a path's text. ``InvalidArgument`` names it if it is empty or no path."""
     if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
         raise InvalidArgument(f"{name} is a path, not {_shown(value)}")
     return os.fspath(value)
 
 
 def text(value: Any, name: str) -> str:
+    """The value, which must be a str."""
     of_type(value, str, name, "a text")
     return value
 
@@ -63,6 +66,7 @@ def texts(value: Any, name: str) -> Sequence[str]:
 
 
 def truth(value: Any, name: str) -> bool:
+    """The value, which must be True or False."""
     if type(value).__name__ not in ("bool", "bool_"):
         raise InvalidArgument(f"{name} is True or False, not {_shown(value)}")
     return bool(value)

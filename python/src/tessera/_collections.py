@@ -422,6 +422,7 @@ class DistributedModelParallel:
 
     @property
     def plan(self) -> Plan:
+        """The plan of all tables."""
         out = c.c_void_p()
         _l.call("model_parallel_plan", self._handle.value, c.byref(out))
         return Plan(_l.text(out))

@@ -33,6 +33,7 @@ class Description:
 
     @property
     def config(self) -> Dict[str, Any]:
+        """The job's config as a dict. It needs Python 3.11 or the package tomli."""
         try:
             import tomllib
         except ImportError:  # before CPython 3.11

@@ -47,6 +47,7 @@ ERRORS = {
 
 
 class Error(c.Structure):
+    """``tsr_error``: what a call of the library failed with."""
     _fields_ = [
         ("struct_size", c.c_uint32),
         ("code", c.c_int32),
@@ -203,6 +204,7 @@ STATE_PER_ELEMENT = 1  # tessera/abi/optimizer.h
 
 
 class DLTensor(c.Structure):
+    """DLPack's struct of a tensor."""
     _fields_ = [
         ("data", c.c_void_p),
         ("device_type", _i32),
@@ -295,6 +297,7 @@ causes: list[BaseException] = []
 
 
 def raise_error(code: int, error: Error) -> None:
+    """Raises the exception of a code, with the library's sentence and, if a component in Python failed, its cause."""
     sentence = error.message.decode("utf-8", "replace") or f"failed with code {code}"
     raised = ERRORS.get(code, Internal)(sentence)
     raised.rank = error.rank
@@ -320,6 +323,7 @@ def text_bytes(handle: c.c_void_p) -> bytes:
 
 
 def text(handle: c.c_void_p) -> str:
+    """The text of a ``tsr_text``, which is freed."""
     return text_bytes(handle).decode()
 
 
@@ -334,9 +338,11 @@ class Handle:
 
     @property
     def out(self) -> object:
+        """Where the library writes the handle."""
         return c.byref(self.value)
 
     def close(self) -> None:
+        """Frees the object. A second call does nothing."""
         address, self.value.value = self.value.value, None  # nothing of this module, which may be gone before this is
         if address:
             self._close(address)

@@ -191,6 +191,7 @@ class Report(Dict[str, Any]):
 
     @property
     def model(self) -> Any:
+        """The trained model for predictions. ``FailedPrecondition`` if it was not saved."""
         from ._library import FailedPrecondition
         from ._model import load_model
 

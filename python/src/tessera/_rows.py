@@ -52,6 +52,7 @@ class Rows:
 
     @property
     def count(self) -> int:
+        """The number of rows of all pieces."""
         return sum(rows for rows, _ in self.pieces)
 
     @staticmethod

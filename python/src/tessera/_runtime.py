@@ -313,4 +313,5 @@ def _in_place(array: Any) -> np.ndarray:
 
 
 def as_view(array: Any) -> np.ndarray:
+    """The array itself, or another library's array as one of NumPy over the same memory if that is possible."""
     return array if isinstance(array, np.ndarray) else np.asarray(array)

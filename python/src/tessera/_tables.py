@@ -225,14 +225,17 @@ class Plan:
 
     @classmethod
     def load(cls, path: Union[str, os.PathLike]) -> Plan:
+        """The plan in a file that ``save`` has written."""
         with open(_check.path(path, "path"), encoding="utf-8") as file:
             return cls(file.read())
 
     def save(self, path: Union[str, os.PathLike]) -> None:
+        """Writes the plan as JSON."""
         with open(_check.path(path, "path"), "w", encoding="utf-8") as file:
             file.write(self.json)
 
     def to_dict(self) -> dict:
+        """The plan as a dict: ``modules`` with their tables and shards."""
         return json.loads(self.json)
 
     def __str__(self) -> str:
@@ -286,6 +289,7 @@ def check_modules(modules: Any) -> None:
 
 
 def check_planner(planner: Any, modules: Mapping[str, Module]) -> None:
+    """Raises ``InvalidArgument`` if the planner names a table that no module has, or has a value of another type."""
     _check.of_type(planner, Planner, "planner", "a tessera.Planner")
     names = [table.name for module in modules.values() for table in module.tables]
     for what, given, kind in (

@@ -42,33 +42,41 @@ class Column:
     unit: Optional[str] = None
 
     def count(self) -> int:
+        """The number of values."""
         return len(self.values) if self.texts is None else len(self.texts) - 1
 
     def rows(self) -> int:
+        """The number of rows: of lists if there are any, otherwise of values."""
         return self.count() if self.lists is None else len(self.lists) - 1
 
     def row_of(self, value: int) -> int:
+        """The row of a value."""
         return value if self.lists is None else int(np.searchsorted(self.lists, value, "right")) - 1
 
     def bytes(self) -> int:
+        """The size of all arrays."""
         return sum(a.nbytes for a in (self.values, self.texts, self.lists, self.present, self.weights) if a is not None)
 
     def words(self) -> List[bytes]:
+        """The texts, one by one."""
         raw, at = self.values.tobytes(), self.texts.tolist()
         return [raw[begin:end] for begin, end in zip(at, at[1:])]
 
 
 def offsets(lengths: Sequence[int]) -> np.ndarray:
+    """0, and the sums of the first lengths: int64 ``[lengths + 1]``."""
     out = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=out[1:])
     return out
 
 
 def text_column(words: Sequence[bytes], **more: Any) -> Column:
+    """A column of texts."""
     return Column(TEXT, np.frombuffer(b"".join(words), np.uint8), offsets([len(w) for w in words]), **more)
 
 
 def refused_column(error: Exception, rows: int) -> Column:
+    """A column whose values could not be read: ``error`` is raised if it is used."""
     return Column(TEXT, np.zeros(0, np.uint8), np.zeros(rows + 1, np.int64), refused=error)
 
 
@@ -172,6 +180,8 @@ def _of_rows(array: np.ndarray) -> Column:
 
 
 def as_lists(column: Column, lists: np.ndarray) -> Column:
+    """The column with lists of values: ``lists[i]`` is where row i begins. A missing value inside of a list is
+    refused."""
     if column.present is not None and not column.present.all():
         first = int(np.argmin(column.present))
         raise RefusedValue(NOTHING_INSIDE, int(np.searchsorted(lists, first, "right")) - 1)
@@ -198,6 +208,7 @@ def _of_weighted(rows: Sequence[Any]) -> Column:
 
 
 def with_weights(column: Column, weights: Any) -> Column:
+    """The column with a weight for each value, which must be finite."""
     try:
         column.weights = np.ascontiguousarray(weights, np.float64)
     except (TypeError, ValueError):

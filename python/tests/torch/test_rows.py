@@ -62,7 +62,7 @@ def test_rows_are_parameters_over_the_tables_memory():
     out.sum().backward()
     assert (ebc.embedding_bags["a"].weight[1] == torch.arange(4.0, 8) - 0.5).all(), "the update is seen"
     assert ebc.embedding_bags["a"].weight.grad is None
-    assert "embedding_bags" in repr(ebc) and "(a): Rows(6, 4)" in repr(ebc)
+    assert "embedding_bags" in repr(ebc) and "(a): BagRows(6, 4)" in repr(ebc)
 
 
 @pytest.mark.parametrize("kind", ["FP16", "BF16"])

@@ -5,6 +5,7 @@ TorchRec's modules are known under this one's name: ``from tessera.torch.distrib
 What has no counterpart raises ``NotImplementedError`` with a sentence that names it.
 """
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 import torch.distributed as _dist
@@ -59,21 +60,39 @@ from ._plans import (
     row_wise,
     table_wise,
 )
+from ._ops import register as _register_ops
 from ._scaling import watch as _watch
 from ._quant import QuantEmbeddingBagCollection, QuantEmbeddingCollection, quantize, quantize_embeddings
-from ._sparse import JaggedTensor, KeyedJaggedTensor, KeyedTensor
+from ._keyed import KeyedTensor
+from ._sparse import JaggedTensor, KeyedJaggedTensor
 from ._trees import register as _register_trees
 
 _watch()
 _register_trees()
+_register_ops()
 if _dist.is_available():
     from ._backend import register as _register
 
     _register()
 
-__all__ = [name for name in dir() if not name.startswith("_")]
+__all__ = [
+    "Adagrad", "Adam", "Awaitable", "CombinedOptimizer", "DataType", "DistributedModelParallel", "EmbOptimType",
+    "EmbeddingBagCollection", "EmbeddingBagCollectionSharder", "EmbeddingBagConfig", "EmbeddingCollection",
+    "EmbeddingCollectionSharder", "EmbeddingComputeKernel", "EmbeddingConfig", "EmbeddingShardingPlanner",
+    "EvalPipelineSparseDist", "FusedOptimizer", "HeuristicalStorageReservation", "JaggedTensor", "KeyedJaggedTensor",
+    "KeyedOptimizerWrapper", "KeyedTensor", "LAMB", "LarsSGD", "Layer", "LazyAwaitable", "LazyNoWait", "ModuleSharder",
+    "NoWait", "ParameterConstraints", "PartialRowWiseAdam", "PartialRowWiseLAMB", "PoolingType",
+    "QuantEmbeddingBagCollection", "QuantEmbeddingCollection", "RowWiseAdagrad", "SGD", "ShardedEmbeddingBagCollection",
+    "ShardedEmbeddingCollection", "ShardingEnv", "ShardingPlan", "ShardingType", "Topology", "TrainPipelineBase",
+    "TrainPipelineSparseDist", "adopt", "apply_optimizer_in_backward", "apply_to_all", "column_wise",
+    "construct_module_sharding_plan", "data_parallel", "get_default_sharders", "grid_shard",
+    "in_backward_optimizer_filter", "pack", "process_group", "quantize", "quantize_embeddings", "release", "row_wise",
+    "table_column_wise", "table_row_wise", "table_wise",
+]  # fmt: skip
 _make_paths()
 
 
-def __getattr__(name: str) -> _Any:
-    raise AttributeError(name) if name.startswith("_") else _absent(name)
+if not _TYPE_CHECKING:  # a type checker knows the names
+
+    def __getattr__(name: str) -> _Any:
+        raise AttributeError(name) if name.startswith("_") else _absent(name)

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from .._tables import DataType, Optimizer, PoolingType
 from ._configs import EmbeddingBagConfig, EmbeddingConfig
-from ._modules import EmbeddingBagCollection, EmbeddingCollection, Embeddings
+from ._embeddings import Embeddings
+from ._modules import EmbeddingBagCollection, EmbeddingCollection
 from ._sparse import KeyedJaggedTensor
-from ._weights import forget
+from ._weights import Rows, forget
 
 _MODES = {"sum": PoolingType.SUM, "mean": PoolingType.MEAN}
 
@@ -137,7 +138,7 @@ def _counterpart(module: nn.Module, paths: List[str]) -> Optional[_Found]:
     """Ours for a module; None: it has no tables of its own. PyTorch's have one, named by the path."""
     path = paths[0]
     name = path.replace(".", "_")
-    if isinstance(module, Embeddings):
+    if isinstance(module, (Embeddings, Rows)):
         return None
     if isinstance(module, (nn.EmbeddingBag, nn.Embedding)):
         _check(module, path)

@@ -115,12 +115,15 @@ class TesseraProcessGroup(dist.ProcessGroup):
         self._messages = PointToPoint(store, lambda of, end, within: _meet(of, end, 2, within), rank, timeout)
 
     def getBackendName(self) -> str:
+        """The name of the backend."""
         return NAME
 
     def getRank(self) -> int:
+        """This rank."""
         return self._rank
 
     def getSize(self) -> int:
+        """The number of ranks."""
         return self._size
 
     def _get_backend(self, device: Any) -> TesseraProcessGroup:
@@ -140,17 +143,20 @@ class TesseraProcessGroup(dist.ProcessGroup):
     # both.
     @property
     def group_name(self) -> str:
+        """The name under which PyTorch finds the group."""
         return self._name
 
     def _set_group_name(self, name: str) -> None:
         self._name = name
 
     def abort(self) -> None:
+        """Ends the group; what other ranks wait for fails."""
         reason = f"rank {self._rank} has aborted its process group"
         self.group.abort(reason)
         self._messages.abort(reason)
 
     def shutdown(self) -> None:
+        """Closes the group's connections."""
         self._messages.close()
         self.group.close()
 
@@ -200,6 +206,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
         tensor.copy_(of_all / self._size if mean else of_all)
 
     def allreduce(self, tensors: List[Tensor], opts: Any = None) -> Any:
+        """Reduces each tensor over all ranks, in place."""
         for tensor in tensors:
             self._all_reduce(tensor, dist.ReduceOp.SUM if opts is None else opts.reduceOp)
         return _done(tensors)
@@ -207,12 +214,14 @@ class TesseraProcessGroup(dist.ProcessGroup):
     allreduce_coalesced = allreduce
 
     def reduce(self, tensors: List[Tensor], opts: Any) -> Any:
+        """Reduces each tensor into the root's, in place."""
         for tensor in tensors:
             of_all = tensor if self._rank == opts.rootRank else _checked(tensor).clone()
             self._all_reduce(of_all, opts.reduceOp)
         return _done(tensors)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
+        """This rank's part of the reduced input."""
         op = dist.ReduceOp.SUM if opts is None else opts.reduceOp
 
         def exchange(array: np.ndarray, kind: str) -> Tensor:
@@ -227,11 +236,13 @@ class TesseraProcessGroup(dist.ProcessGroup):
     _reduce_scatter_base = reduce_scatter_single
 
     def reduce_scatter(self, outputs: List[Tensor], inputs: List[List[Tensor]], opts: Any = None) -> Any:
+        """This rank's part of each reduced list of tensors."""
         for output, pieces in zip(outputs, inputs):
             self.reduce_scatter_single(output, torch.stack([_checked(piece) for piece in pieces]), opts)
         return _done(outputs)
 
     def reduce_scatter_single_coalesced(self, outputs: List[Tensor], inputs: List[Tensor], opts: Any = None) -> Any:
+        """``reduce_scatter_single`` of several tensors."""
         for output, input in zip(outputs, inputs):
             self.reduce_scatter_single(output, input, opts)
         return _done(outputs)
@@ -241,6 +252,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
     # ---- copies
 
     def broadcast(self, tensors: List[Tensor], opts: Any = None) -> Any:
+        """Copies the root's tensors to all ranks."""
         for tensor in tensors:
             root = 0 if opts is None else opts.rootRank
             memory = _checked(tensor).contiguous()
@@ -250,6 +262,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
         return _done(tensors)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
+        """All ranks' inputs one after the other in one output."""
         if output.dtype != input.dtype or output.numel() != self._size * input.numel():
             raise ValueError(
                 f"all_gather: the output has {output.numel()} values of {output.dtype}, but must have "
@@ -261,6 +274,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
     _allgather_base = all_gather_single
 
     def all_gather_single_coalesced(self, outputs: List[Tensor], inputs: List[Tensor], opts: Any = None) -> Any:
+        """``all_gather_single`` of several tensors."""
         for output, input in zip(outputs, inputs):
             self.all_gather_single(output, input)
         return _done(outputs)
@@ -268,6 +282,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
     def allgather(self, outputs: List[List[Tensor]], inputs: List[Tensor], opts: Any = None) -> Any:
+        """All ranks' inputs, a tensor for each rank."""
         for pieces, input in zip(outputs, inputs):
             everybodys = input.new_empty((self._size, *input.shape))
             self.all_gather_single(everybodys, input)
@@ -276,6 +291,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
         return _done(outputs)
 
     def allgather_coalesced(self, outputs: List[List[Tensor]], inputs: List[Tensor], opts: Any = None) -> Any:
+        """``allgather`` of several tensors."""
         for r, input in enumerate(inputs):
             self.allgather([[of_rank[r] for of_rank in outputs]], [input])
         return _done(outputs)
@@ -303,12 +319,14 @@ class TesseraProcessGroup(dist.ProcessGroup):
         return [like.new_empty(0)] * self._size
 
     def alltoall(self, outputs: List[Tensor], inputs: List[Tensor], opts: Any = None) -> Any:
+        """Sends ``inputs[r]`` to rank r, and receives ``outputs[r]`` from it."""
         self._exchange(outputs, inputs)
         return _done(outputs)
 
     def all_to_all_single(
         self, output: Tensor, input: Tensor, output_splits: List[int], input_splits: List[int], opts: Any = None
     ) -> Any:
+        """``alltoall`` of the parts of one tensor; no splits: parts are equal."""
         def pieces(tensor: Tensor, splits: List[int]) -> Sequence[Tensor]:
             if not splits and len(tensor) % self._size:
                 raise ValueError(f"all_to_all: {len(tensor)} rows cannot be split evenly among {self._size} ranks")
@@ -320,6 +338,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
     alltoall_base = all_to_all_single
 
     def gather(self, outputs: List[List[Tensor]], inputs: List[Tensor], opts: Any) -> Any:
+        """All ranks' inputs on the root."""
         for i, input in enumerate(inputs):
             to: List[Tensor] = self._nothing(input)
             to[opts.rootRank] = input
@@ -327,6 +346,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
         return _done(outputs)
 
     def scatter(self, outputs: List[Tensor], inputs: List[List[Tensor]], opts: Any) -> Any:
+        """The root's inputs, one to each rank."""
         for i, output in enumerate(outputs):
             of: List[Tensor] = self._nothing(output)
             of[opts.rootRank] = output
@@ -334,6 +354,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
         return _done(outputs)
 
     def barrier(self, opts: Any = None) -> Any:
+        """Waits until all ranks have come."""
         self.group.barrier()
         return _done([])
 
@@ -348,6 +369,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
         return self._messages.send(_sent(tensors[0]), to, tag, tensors)
 
     def recv(self, tensors: List[Tensor], of: int, tag: int = 0) -> Any:
+        """Done when the other rank's message is in the tensor."""
         tensor = _checked(tensors[0])
         memory = tensor if tensor.is_contiguous() else torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
@@ -358,6 +380,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
         return self._messages.receive(_bytes(memory), of, tag, tensors, done)
 
     def recv_anysource(self, *args: Any) -> Any:
+        """Refused: a message's rank must be named."""
         raise NotImplementedError(f"recv from any rank has no counterpart in the backend {NAME}: name the rank by src")
 
 

@@ -86,6 +86,7 @@ class _Path(ModuleType):
 
 
 def make_paths() -> None:
+    """Makes TorchRec's modules known under this package's name. Done by ``import tessera.torch``."""
     for path in _PATHS.split():
         made = _Path(f"{HERE}.{path}", _Path.__doc__)
         made.__path__ = []  # type: ignore[attr-defined]

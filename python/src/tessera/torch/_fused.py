@@ -10,7 +10,7 @@ from torch import Tensor
 from ._state import sharded_state, state_memory
 
 if TYPE_CHECKING:
-    from ._modules import Embeddings
+    from ._embeddings import Embeddings
 
 _COUNTED = ("adam", "lamb")  # optimizers whose formula has the number of steps
 

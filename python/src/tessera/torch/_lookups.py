@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from .._collections import Collection
 from . import _scaling
@@ -102,16 +103,20 @@ class Work:
 
     def backward(self, grad: Any) -> List[Optional[Tensor]]:
         """Updates tables; the gradients of ``dense``. grad: of the rows, as forward gave them."""
-        if self.step is not None:
+        if self.updates:
+            if self.step is None:  # a second backward over a graph that was retained
+                self.step = self.core.forward(**(self.batch if self.kept is None else self.kept))
             self.module.before_update()
             self.step.backward(grad)
+            self.step = None
             self.module.after_update()
         if not self.dense:
             return []
         if self.module.collects_gradients:
             return [self.module.collected_gradient(p) for p in self.dense]
         by_table = dense_gradients(self.module, self.batch, self.features, grad)
-        return [by_table[self.module.table_name(p)].to(p.dtype) for p in self.dense]
+        found = [by_table.get(self.module.table_name(p)) for p in self.dense]
+        return [None if g is None else g.to(p.dtype) for g, p in zip(found, self.dense)]
 
 
 def _only_rows(core: Collection, batch: Dict[str, Any]) -> Any:
@@ -141,9 +146,11 @@ def _refuse_plain_ddp(module: Any, fused: bool) -> None:
 
 
 def dense_gradients(module: Any, batch: Dict[str, Any], features: Any, grad: Any) -> Dict[str, Tensor]:
-    """The gradient of each table, float32 [rows, dim], of a collection on one rank."""
+    """The gradient of each table, float32 [rows, dim], of a collection on one rank. Tables whose rows have none are left
+    out."""
     core = module.core
-    out = {name: torch.zeros(shape) for name, shape in core.tables.items()}
+    used = {config.name for config, _, name in module.outputs_in_order() if core.kind == "bags" or name in grad}
+    out = {name: torch.zeros(shape) for name, shape in core.tables.items() if name in used}
     keys = batch.get("keys", core.features)
     strides = features.stride_per_key()
     lengths = dict(zip(keys, torch.split(features.lengths().reshape(-1).long(), strides)))
@@ -171,21 +178,35 @@ def dense_gradients(module: Any, batch: Dict[str, Any], features: Any, grad: Any
     return out
 
 
+def pooled_backward(work: Work, grad: Tensor, of_weights: bool) -> Tuple[Optional[Tensor], List[Optional[Tensor]]]:
+    """Updates tables. The gradients of the ids' weights, if they are asked for, and of the tables in ``work.dense``."""
+    array, weights = gradient_of(grad), None
+    if of_weights:  # by the rows before the update
+        weights = torch.from_numpy(work.core.weight_gradients(array, **work.batch)) * _scaling.current()
+    return weights, _scaling.scaled(work.backward(array))
+
+
+def sequences_backward(work: Work, names: Sequence[str], grads: Sequence[Optional[Tensor]]) -> List[Optional[Tensor]]:
+    """The same for rows that are not pooled: a gradient, or None, for each output."""
+    named = {name: gradient_of(grad) for name, grad in zip(names, grads) if grad is not None}
+    return _scaling.scaled(work.backward(named))
+
+
 class Pooled(torch.autograd.Function):
     """Rows of a batch; its backward updates the tables. ``anchor`` asks for gradients where nothing else does."""
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, work: Work, weights: Optional[Tensor], *dense: Tensor) -> Tensor:
+        """The pooled rows."""
         ctx.work, ctx.weighted = work, weights is not None
         return torch.from_numpy(work.forward())
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
-        of_weights, array = None, gradient_of(grad)
-        if ctx.weighted:  # of the rows before the update
-            of_weights = torch.from_numpy(ctx.work.core.weight_gradients(array, **ctx.work.batch)) * _scaling.current()
-        dense = ctx.work.backward(array)
-        return (None, None, of_weights, *_scaling.scaled(dense))
+        """Updates tables. Gradients of the ids' weights and of tables without an optimizer."""
+        weights, dense = pooled_backward(ctx.work, grad, ctx.weighted)
+        return (None, None, weights, *dense)
 
 
 class Sequences(torch.autograd.Function):
@@ -193,6 +214,7 @@ class Sequences(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, work: Work, *dense: Tensor) -> Tuple[Tensor, ...]:
+        """The rows, a tensor for each output."""
         ctx.work = work
         ctx.set_materialize_grads(False)
         outputs = work.forward()
@@ -200,6 +222,7 @@ class Sequences(torch.autograd.Function):
         return tuple(torch.from_numpy(rows) for rows in outputs.values())
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Optional[Tensor]) -> Tuple[Optional[Tensor], ...]:
-        named = {name: gradient_of(grad) for name, grad in zip(ctx.names, grads) if grad is not None}
-        return (None, None, *_scaling.scaled(ctx.work.backward(named)))
+        """Updates tables. Gradients of tables without an optimizer."""
+        return (None, None, *sequences_backward(ctx.work, ctx.names, grads))

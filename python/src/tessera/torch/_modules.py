@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Union
 
 import torch
+import torch.fx
 from torch import Tensor, nn
 
-from .._collections import Collection, DistributedModelParallel
-from .._step import Shard
-from .._tables import Module, Optimizer
-from . import _traced, _weights
+from .._tables import Optimizer
+from . import _ops, _traced, _weights
 from ._awaitable import JaggedRows
-from ._configs import EmbeddingBagConfig, EmbeddingConfig, core_config, stored_dtype
+from ._configs import EmbeddingBagConfig, EmbeddingConfig
+from ._embeddings import Embeddings
+from ._keyed import KeyedTensor
 from ._lookups import Pooled, Sequences, Work, batch_arguments
-from ._optim import COLLECTS, optimizer_of_class
-from ._sparse import JaggedTensor, KeyedJaggedTensor, KeyedTensor
-from ._state import load_table
+from ._sparse import JaggedTensor, KeyedJaggedTensor
 
 
 def outside_graphs(function: Callable) -> Callable:
@@ -38,316 +37,11 @@ def outside_graphs(function: Callable) -> Callable:
     run._torchdynamo_disable_msg = "tables are looked up in Tessera's library"  # type: ignore[attr-defined]
     return run
 
-def drawn_seed() -> int:
-    """A seed of start values from PyTorch's generator, so that torch.manual_seed decides them."""
-    return int(torch.randint(0, 2**62, ()).item())
 
-
-class Embeddings(nn.Module):
-    """The base of the collections. A table's rows are the parameter ``embedding_bags.TABLE.weight`` (or
-    ``embeddings.TABLE.weight``), over the table's own memory. A table with an optimizer is updated by it during
-    backward, and its parameter has no gradient. A table without one has a gradient, for an optimizer of PyTorch."""
-
-    kind = ""
-    collects_gradients = False  # the core keeps the gradients of tables without an optimizer, as a state
-
-    def __init__(
-        self,
-        tables: List[EmbeddingConfig],
-        is_weighted: bool = False,
-        device: Union[None, str, torch.device] = None,
-        *,
-        optimizer: Optional[Optimizer] = None,
-    ) -> None:
-        super().__init__()
-        names = [config.name for config in tables]
-        twice = [name for name in names if names.count(name) > 1]
-        if twice:
-            raise ValueError(f"two tables are called {twice[0]}")
-        self.device = torch.device(device or "cpu")
-        if self.device.type not in ("cpu", "meta"):
-            raise NotImplementedError(f"tables on {self.device} have no counterpart here: cpu and meta have")
-        self._set_up(list(tables), is_weighted, [optimizer] * len(tables))
-        if self.device.type == "meta":
-            for config in self._configs:
-                shape = config.num_embeddings, config.embedding_dim
-                empty = torch.empty(shape, dtype=stored_dtype(config), device="meta")
-                self._place(config.name, [empty], True)
-        else:
-            self._make_core(drawn_seed())
-
-    def _set_up(self, configs: List[Any], is_weighted: bool, optimizers: List[Optional[Optimizer]]) -> None:
-        self._configs, self._is_weighted, self._optimizers = configs, is_weighted, optimizers
-        self._core: Optional[Collection] = None
-        self._model: Optional[DistributedModelParallel] = None
-        self._anchor = torch.zeros((), requires_grad=True)
-        self._dtype = torch.float32  # of what comes out
-        self._held: List[Tuple[nn.Parameter, str, Shard]] = []
-        self._states: Dict[int, Dict[str, Tensor]] = {}  # by the shard's index
-        places = nn.ModuleDict()
-        for config in configs:  # names such as "keys" are allowed, too
-            places._modules[config.name] = _weights.Rows(config.num_embeddings, config.embedding_dim)
-        setattr(self, self._inside(), places)
-
-    @classmethod
-    def _inside(cls) -> str:
-        return "embedding_bags" if cls.kind == "bags" else "embeddings"
-
-    def _places(self) -> nn.ModuleDict:
-        return getattr(self, self._inside())
-
-    def _place(self, table: str, tensors: List[Tensor], requires_grad: bool) -> List[nn.Parameter]:
-        made = self._places()._modules[table].place(tensors, requires_grad)
-        for parameter in made:
-            _weights.remember(parameter, self, table)
-        return made
-
-    # ---- tables
-
-    def set_optimizer(self, optimizer: Optimizer, tables: Optional[List[str]] = None) -> None:
-        """These tables, or all, are updated by that optimizer during backward. Rows stay; states begin anew."""
-        for i, config in enumerate(self._configs):
-            if tables is None or config.name in tables:
-                self._optimizers[i] = optimizer
-        if self._core is not None:
-            if self._core._group.world_size > 1:
-                raise RuntimeError("the tables are sharded already: choose the optimizer before that")
-            self._make_core(0)
-
-    def optimizers(self) -> List[Optional[Optimizer]]:
-        """The optimizer of each table, also if torch's ``_apply_optimizer_in_backward`` was told of it."""
-        out = []
-        for config, own in zip(self._configs, self._optimizers):
-            told = self._places()._modules[config.name]._parameters.get("weight")
-            classes, options = getattr(told, "_optimizer_classes", []), getattr(told, "_optimizer_kwargs", [])
-            if own is None and len(classes) > 1:
-                raise NotImplementedError(f"several optimizers of table {config.name} have no counterpart: give one")
-            out.append(optimizer_of_class(classes[0], options[0]) if own is None and classes else own)
-        return out
-
-    def description(self, otherwise: Optional[Optimizer] = None, optimizers: Any = None) -> Module:
-        """For the library; ``otherwise``: of tables without an optimizer."""
-        pairs = zip(self._configs, self.optimizers() if optimizers is None else optimizers)
-        tables = [core_config(config, self.kind, optimizer or otherwise) for config, optimizer in pairs]
-        return Module(tables, self.kind, self._is_weighted)
-
-    def _make_core(self, seed: int) -> None:
-        """Makes the tables of a collection on one rank. Rows that exist stay."""
-        before = [place._parameters.get("weight") for place in self._places()._modules.values()]
-        rows = {c.name: w.detach().clone() for c, w in zip(self._configs, before) if w is not None and not w.is_meta}
-        self.collects_gradients = any(self._optimizers) and not all(self._optimizers)
-        otherwise = COLLECTS if self.collects_gradients else None
-        described = self.description(otherwise, self._optimizers)
-        self._model = DistributedModelParallel({"": described}, seed=seed)
-        self.attach(self._model[""], rows)
-
-    def attach(self, core: Collection, rows: Optional[Dict[str, Tensor]] = None) -> None:
-        """The tables are those from now on, with these rows, or with start values."""
-        self._core = core
-        for config in self._configs:
-            if rows is not None and config.name in rows:
-                core.set_weight(config.name, rows[config.name].float())
-            elif config.init_fn is not None:
-                made = torch.empty(config.num_embeddings, config.embedding_dim)
-                changed = config.init_fn(made)
-                core.set_weight(config.name, (made if changed is None else changed).detach())
-        self._bind(core)
-
-    def _bind(self, core: Collection) -> None:
-        self._held, self._states = [], {}
-        shards = core.shards()
-        for config in self._configs:
-            own = [shard for shard in shards if shard.table == config.name]
-            viewed = [_weights.shard_tensors(core, shard, stored_dtype(config)) for shard in own]
-            tensors = [rows for rows, _ in viewed] or [torch.empty(0, config.embedding_dim, dtype=stored_dtype(config))]
-            made = self._place(config.name, tensors, True)
-            for shard, parameter, (_, states) in zip(own, made, viewed):
-                self._held.append((parameter, config.name, shard))
-                self._states[shard.index] = states
-        # The lists also have tables of which this rank holds nothing, because all ranks make the same calls.
-        self._fused, self._plain = [], []
-        for config, optimizer in zip(self._configs, self._optimizers):
-            kind = self._plain if optimizer is None else self._fused
-            kind.extend(self._places()._modules[config.name]._parameters.values())
-
-    def _optimizer(self, table: str) -> Optional[Optimizer]:
-        return next(o for config, o in zip(self._configs, self._optimizers) if config.name == table)
-
-    @property
-    def core(self) -> Collection:
-        """The library's collection: rows, shards, rates, as docs/python.md says."""
-        if self._core is None:
-            raise RuntimeError("these tables are on the meta device: shard them, or make them on the cpu")
-        return self._core
-
-    def _apply(self, fn: Callable, recurse: bool = True) -> Embeddings:
-        """``double()`` and the like are about what comes out: rows stay as they are stored."""
-        probe = fn(torch.zeros(1, device=self.device))
-        if probe.device.type != self.device.type and (self.device.type, probe.device.type) != ("meta", "cpu"):
-            raise NotImplementedError(f"tables on {probe.device} have no counterpart here: they stay on {self.device}")
-        if probe.is_floating_point():
-            self._dtype = probe.dtype
-        if probe.device.type != self.device.type:
-            self.device = probe.device
-            self._make_core(drawn_seed())
-        return super()._apply(fn, recurse)
-
-    # ---- what a lookup asks
-
-    def trains(self) -> bool:
-        """Whether backward updates a table."""
-        return any(parameter.requires_grad for parameter in self._fused)
-
-    def dense_weights(self) -> List[nn.Parameter]:
-        """The parameters that get a gradient."""
-        return [parameter for parameter in self._plain if parameter.requires_grad]
-
-    def table_name(self, parameter: nn.Parameter) -> str:
-        """The table whose rows a parameter is."""
-        return next(table for held, table, _ in self._held if held is parameter)
-
-    def frozen_features(self) -> List[str]:
-        """Features of tables that are not updated although they have an optimizer."""
-        if all(parameter.requires_grad for parameter in self._fused):
-            return []
-        off = {
-            config.name for config in self._configs if self._optimizer(config.name) is not None
-            and not all(p.requires_grad for p in self._places()._modules[config.name]._parameters.values())
-        }  # fmt: skip
-        named = {c.name: c.feature_names or [c.name] for c in self._configs}
-        frozen = {feature for table in off for feature in named[table]}
-        for table in set(named) - off:
-            both = frozen.intersection(named[table])
-            if both:
-                raise NotImplementedError(
-                    f"feature {sorted(both)[0]} is looked up in table {table}, which is trained, and in one with "
-                    "requires_grad False: freeze both, or give them features of their own"
-                )
-        return sorted(frozen)
-
-    def outputs_in_order(self) -> Iterator[Tuple[Any, str, str]]:
-        """The config, the feature and the name of each output."""
-        pairs = [(config, feature) for config in self._configs for feature in config.feature_names or [config.name]]
-        for (config, feature), name in zip(pairs, self.core.outputs):
-            yield config, feature, name
-
-    def refresh(self, table: str) -> None:
-        """Reads the copies of a kernel that gives no view of its rows anew."""
-        for parameter, name, shard in self._held:
-            if name == table and isinstance(parameter, _weights.RowCopy):
-                rows, self._states[shard.index] = _weights.shard_tensors(self.core, shard, parameter.dtype)
-                parameter.data = rows
-
-    def write_back(self, table: str) -> None:
-        """Gives a kernel without views its states, which were changed in the copies."""
-        for parameter, name, shard in self._held:
-            if name == table and isinstance(parameter, _weights.RowCopy) and self._states[shard.index]:
-                states = {k: v.numpy() for k, v in self._states[shard.index].items()}
-                self.core.write_shard(shard, self.core.read_shard(shard)[0], states)
-
-    def before_update(self) -> None:
-        """Clears the gradients that the core collects."""
-        if self.collects_gradients:
-            for parameter, _, shard in self._held:
-                if any(parameter is plain for plain in self._plain):
-                    self._states[shard.index]["momentum_buffer"].zero_()
-
-    def collected_gradient(self, parameter: nn.Parameter) -> Tensor:
-        """The gradient that the last update has collected."""
-        shard = next((shard for held, _, shard in self._held if held is parameter), None)
-        if shard is None:
-            return torch.zeros_like(parameter)
-        return self._states[shard.index]["momentum_buffer"].to(parameter.dtype, copy=True)
-
-    def after_update(self) -> None:
-        """Lets autograd know that rows have changed."""
-        for parameter in self._fused:
-            torch.autograd.graph.increment_version(parameter)
-
-    def _asked(self) -> Tensor:
-        """Lets rows of tables with an optimizer have a backward, as TorchRec's have, even if it updates none."""
-        return self._anchor if self._fused else self._anchor.detach()
-
-    def _given(self, rows: Tensor) -> Tensor:
-        return rows if self._dtype is torch.float32 else rows.to(self._dtype)
-
-    # ---- copies
-
-    def __copy__(self) -> Embeddings:
-        """Another module of the same tables."""
-        out = type(self).__new__(type(self))
-        out.__dict__.update(self.__dict__)
-        return out
-
-    def __getstate__(self) -> Dict[str, Any]:
-        state = {k: v for k, v in self.__dict__.items() if k not in ("_core", "_model", "_held", "_states", "_fused",
-                                                                     "_plain", "_anchor")}  # fmt: skip
-        if self._core is not None:
-            if self._core._group.world_size > 1:
-                raise RuntimeError("sharded tables cannot be copied or pickled: save() them, or take full_state_dict()")
-            states = {shard.table: {n: t.clone() for n, t in self._states[shard.index].items()}
-                      for _, _, shard in self._held}  # fmt: skip
-            rates = {c.name: self._core.learning_rate(c.name) for c, o in zip(self._configs, self._optimizers) if o}
-            state["_saved"] = {"states": states, "steps": self._core.steps, "rates": rates}
-        return state
-
-    def __setstate__(self, state: Dict[str, Any]) -> None:
-        saved = state.pop("_saved", None)
-        super().__setstate__(state)
-        self._anchor = torch.zeros((), requires_grad=True)
-        self._core, self._model, self._held, self._states = None, None, [], {}
-        if saved is None:
-            for config in self._configs:
-                _weights.remember(self._places()._modules[config.name].weight, self, config.name)
-            return
-        self._make_core(0)
-        for _, table, shard in self._held:
-            for name, values in saved["states"][table].items():
-                self._states[shard.index][name].copy_(values)
-        self._core.set_steps(saved["steps"])
-        for table, rate in saved["rates"].items():
-            self._core.set_learning_rate(rate, table)
-
-    # ---- state dict
-
-    def _named_tables(self) -> List[Tuple[str, str]]:
-        return [(config.name, f"{self._inside()}.{config.name}.weight") for config in self._configs]
-
-    def _save_to_state_dict(self, destination: Dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        for table, key in self._named_tables():
-            saved = self._table_tensor(table)
-            destination[prefix + key] = saved if keep_vars or not isinstance(saved, Tensor) else saved.detach()
-
-    def _table_tensor(self, table: str) -> Any:
-        if self._core is not None:
-            self.refresh(table)
-        return self._places()._modules[table].weight
-
-    def _load_from_state_dict(
-        self,
-        state_dict: Dict[str, Any],
-        prefix: str,
-        local_metadata: Any,
-        strict: bool,
-        missing_keys: List[str],
-        unexpected_keys: List[str],
-        error_msgs: List[str],
-    ) -> None:
-        known = {prefix + key for _, key in self._named_tables()}
-        if strict:
-            unexpected_keys += [key for key in state_dict if key.startswith(prefix) and key not in known]
-        for config, (table, key) in zip(self._configs, self._named_tables()):
-            value = state_dict.get(prefix + key)
-            shape = (config.num_embeddings, config.embedding_dim)
-            if value is None:
-                if strict:
-                    missing_keys.append(prefix + key)
-            elif tuple(value.shape) != shape:
-                error_msgs.append(f"{prefix + key} is {list(value.shape)}, and the table is {list(shape)}")
-            else:
-                wrong = load_table(self, table, value)
-                if wrong:
-                    error_msgs.append(wrong)
+def _as_leaf(module: nn.Module, features: torch.fx.Proxy) -> Any:
+    """The result of a module in a graph of torch.fx, as for PyTorch's own modules."""
+    tracer = features.tracer
+    return tracer.create_proxy("call_module", tracer.path_of_module(module), (features,), {})  # type: ignore[attr-defined]
 
 
 class EmbeddingBagCollection(Embeddings):
@@ -358,6 +52,7 @@ class EmbeddingBagCollection(Embeddings):
     """
 
     kind = "bags"
+    _rows_kind = _weights.BagRows
 
     def embedding_bag_configs(self) -> List[EmbeddingBagConfig]:
         """The tables, as they were given."""
@@ -369,11 +64,18 @@ class EmbeddingBagCollection(Embeddings):
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         """Pooled rows of each sample, by the tables' features."""
-        return _traced.pooled(self, features) if _traced.wanted() else self._look_up(features)
+        if isinstance(features, torch.fx.Proxy):
+            return _as_leaf(self, features)
+        if _ops.wanted():
+            plain = _traced.exporting() and _traced.takes(self, features) or self.stands_in()
+            return _traced.pooled(self, features) if plain else _ops.pooled(self, features)
+        return self._look_up(features)
 
     @outside_graphs
     def _look_up(self, features: KeyedJaggedTensor) -> KeyedTensor:
         core = self.core
+        if self.settle():
+            return _traced.pooled(self, features)
         batch = batch_arguments(features, core.features, self._is_weighted)
         if torch.is_grad_enabled():
             work = Work(self, batch, features)
@@ -383,6 +85,11 @@ class EmbeddingBagCollection(Embeddings):
         else:
             values = torch.from_numpy(core.lookup(**batch))
         return KeyedTensor(list(core.outputs), list(core.outputs.values()), self._given(values))
+
+    def rows_of(self, features: Any) -> Any:
+        """The pooled rows, without a backward to follow."""
+        self.settle()
+        return self.core.lookup(**batch_arguments(features, self.core.features, self._is_weighted))
 
 
 def sequences_of(features: Any, rows: Dict[str, Tensor], need_indices: bool) -> Dict[str, JaggedTensor]:
@@ -400,6 +107,7 @@ class EmbeddingCollection(Embeddings):
     need_indices: what comes out has the ids as its weights, too."""
 
     kind = "sequences"
+    _rows_kind = _weights.SequenceRows
 
     def __init__(
         self,
@@ -434,17 +142,27 @@ class EmbeddingCollection(Embeddings):
 
     def forward(self, features: KeyedJaggedTensor) -> Dict[str, JaggedTensor]:
         """A row for each id, by the tables' features."""
-        if _traced.wanted():
-            raise NotImplementedError("sequences cannot be exported: their sizes depend on the ids")
+        if isinstance(features, torch.fx.Proxy):
+            return _as_leaf(self, features)
+        if _ops.wanted():
+            plain = not _traced.exporting() and self.stands_in()
+            rows = _traced.sequences(self, features) if plain else _ops.sequences(self, features)
+            return sequences_of(features, dict(zip(self._names, rows)), self._need_indices)
         return self._look_up(features)
 
     @outside_graphs
     def _look_up(self, features: KeyedJaggedTensor) -> Dict[str, JaggedTensor]:
         core = self.core
-        batch = batch_arguments(features, core.features, False, False)
-        if torch.is_grad_enabled():
-            work = Work(self, batch, features)
-            rows = Sequences.apply(self._asked(), work, *work.dense)
+        if self.settle():
+            rows = _traced.sequences(self, features)
+        elif torch.is_grad_enabled():
+            work = Work(self, batch_arguments(features, core.features, False, False), features)
+            rows = [self._given(one) for one in Sequences.apply(self._asked(), work, *work.dense)]
         else:
-            rows = [torch.from_numpy(rows) for rows in core.forward(**batch).outputs.values()]
-        return sequences_of(features, dict(zip(core.outputs, map(self._given, rows))), self._need_indices)
+            rows = [self._given(torch.from_numpy(one)) for one in self.rows_of(features).values()]
+        return sequences_of(features, dict(zip(core.outputs, rows)), self._need_indices)
+
+    def rows_of(self, features: Any) -> Any:
+        """The rows of each output, without a backward to follow."""
+        self.settle()
+        return self.core.forward(**batch_arguments(features, self.core.features, False, False)).outputs

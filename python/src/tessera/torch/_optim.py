@@ -130,7 +130,7 @@ def apply_optimizer_in_backward(
 
     params: parameters of tables, such as ``ebc.parameters()`` or ``ebc.embedding_bags["t"].parameters()``, or modules,
     of which all tables are meant."""
-    from ._modules import Embeddings
+    from ._embeddings import Embeddings
     from ._weights import table_of
 
     optimizer = optimizer_of_class(optimizer_class, optimizer_kwargs)
@@ -227,9 +227,11 @@ class KeyedOptimizerWrapper(torch.optim.Optimizer):
         self.state, self.param_groups = self._optimizer.state, self._optimizer.param_groups
 
     def step(self, closure: Any = None) -> Any:
+        """The optimizer's step."""
         return self._optimizer.step(closure)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clears the parameters' gradients."""
         self._optimizer.zero_grad(set_to_none)
 
     def init_state(self, sparse_grad_parameter_names: Optional[Sequence[str]] = None) -> None:
@@ -241,12 +243,14 @@ class KeyedOptimizerWrapper(torch.optim.Optimizer):
         self.step()
 
     def state_dict(self) -> Dict[str, Any]:
+        """The optimizer's state dict, with names in the place of numbers."""
         names = list(self.params)
         inner = self._optimizer.state_dict()
         groups = [{**group, "params": [names[i] for i in group["params"]]} for group in inner["param_groups"]]
         return {"state": {names[i]: state for i, state in inner["state"].items()}, "param_groups": groups}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Loads a ``state_dict()`` of the same parameters."""
         place = {name: i for i, name in enumerate(self.params)}
         named = [name for group in state_dict["param_groups"] for name in group["params"]]
         wrong = set(place).symmetric_difference(named)
@@ -276,17 +280,21 @@ class CombinedOptimizer(torch.optim.Optimizer):
 
     @property
     def param_groups(self) -> List[Dict[str, Any]]:  # type: ignore[override]
+        """The groups of all optimizers, one after the other."""
         return [group for _, optim in self.optimizers for group in optim.param_groups]
 
     def step(self, closure: Any = None) -> None:
+        """A step of each optimizer."""
         for _, optim in self.optimizers:
             optim.step(closure)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
+        """Calls each optimizer's ``zero_grad``."""
         for _, optim in self.optimizers:
             optim.zero_grad(set_to_none)
 
     def state_dict(self) -> Dict[str, Any]:
+        """One state dict of all optimizers, whose keys begin with their names."""
         out: Dict[str, Any] = {"state": {}, "param_groups": []}
         for name, optim in self.optimizers:
             inner = optim.state_dict()
@@ -299,6 +307,7 @@ class CombinedOptimizer(torch.optim.Optimizer):
         return out
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Gives each optimizer its part of a ``state_dict()``."""
         groups = list(state_dict.get("param_groups", []))
         for name, optim in self.optimizers:
             keys = set(_keys_of(optim))

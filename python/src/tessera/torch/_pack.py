@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from .._pack import pack as _pack
 from ._adopt import AdoptedEmbedding
-from ._modules import Embeddings
+from ._embeddings import Embeddings
 from ._parallel import DistributedModelParallel
 
 

@@ -16,11 +16,13 @@ from .. import _tables as _t
 from .._collections import DistributedModelParallel as _Model
 from .._runtime import ProcessGroup
 from ._counterpart import lacks, refuse, usual
-from ._modules import Embeddings, EmbeddingBagCollection, EmbeddingCollection, drawn_seed
+from ._embeddings import Embeddings, drawn_seed
+from ._modules import EmbeddingBagCollection, EmbeddingCollection
 from ._fused import FusedOptimizer
 from ._optim import COLLECTS
 from ._plans import ModuleSharder, ShardingPlan, collections_of, optimizers_of
 from ._state import sharded_tensor, tables_of_plan
+from ._weights import Rows
 
 
 def process_group(timeout_s: float = 30) -> ProcessGroup:
@@ -48,6 +50,7 @@ class _Sharded(Embeddings):
     """Tables of a plan. ``whole``: state dicts have them gathered."""
 
     whole = False
+    _rows_kind = Rows
     _planned: Dict[str, Dict[str, Any]]  # by table
 
     def _table_tensor(self, table: str) -> Any:
@@ -197,10 +200,12 @@ class ShardingEnv:
 
     @classmethod
     def from_process_group(cls, pg: Any) -> ShardingEnv:
+        """The ranks of a group of torch.distributed."""
         return cls(dist.get_world_size(pg), dist.get_rank(pg), pg)
 
     @classmethod
     def from_local(cls, world_size: int, rank: int) -> ShardingEnv:
+        """Ranks by number, without a group."""
         return cls(world_size, rank)
 
 
@@ -306,6 +311,10 @@ class DistributedModelParallel(nn.Module):
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[Tuple[str, nn.Parameter]]:
         """The parameters of the model: the dense part's, and what this rank holds of tables."""
         return self._inner.named_parameters(*args, **kwargs)
+
+    def named_buffers(self, *args: Any, **kwargs: Any) -> Iterator[Tuple[str, torch.Tensor]]:
+        """The buffers of the model, under its own names."""
+        return self._inner.named_buffers(*args, **kwargs)
 
     def bare_named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[Tuple[str, nn.Parameter]]:
         """The parameters under the model's own names."""

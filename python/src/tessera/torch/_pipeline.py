@@ -47,6 +47,7 @@ class TrainPipelineBase(Generic[In, Out]):
         return next(dataloader_iter)
 
     def progress(self, dataloader_iter: Iterator[In]) -> Out:
+        """One step with the next batch; the model's output. ``StopIteration`` when there is no batch."""
         batch = self._next(dataloader_iter)
         training = self._model.training
         if training:
@@ -107,5 +108,6 @@ class EvalPipelineSparseDist(TrainPipelineSparseDist[In, Out]):
         super().__init__(model, optimizer, device, apply_jit=apply_jit, **theirs)
 
     def progress(self, dataloader_iter: Iterator[In]) -> Out:
+        """The model's output for the next batch. ``StopIteration`` when there is none."""
         with torch.no_grad():
             return self._forward(self._next(dataloader_iter))[1]

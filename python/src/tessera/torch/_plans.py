@@ -11,7 +11,8 @@ from torch import nn
 
 from .. import _tables as _t
 from ._counterpart import lacks, refuse, usual
-from ._modules import EmbeddingBagCollection, EmbeddingCollection, Embeddings
+from ._embeddings import Embeddings
+from ._modules import EmbeddingBagCollection, EmbeddingCollection
 from ._optim import COLLECTS, fused_optimizer
 
 _GIB = float(1 << 30)

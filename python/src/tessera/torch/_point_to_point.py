@@ -29,16 +29,20 @@ class Message(dist._Work):
         self._future, self._tensors = future, tensors
 
     def wait(self, timeout: Optional[timedelta] = None) -> bool:
+        """Waits until the message is through. Raises what went wrong."""
         self._future.result()  # the group's own deadline ends it
         return True
 
     def is_completed(self) -> bool:
+        """True if the message is through, or has failed."""
         return self._future.done()
 
     def is_success(self) -> bool:
+        """True if the message is through."""
         return self._future.done() and self._future.exception() is None
 
     def result(self) -> List[torch.Tensor]:
+        """The tensors, after ``wait()``."""
         self.wait()
         return self._tensors
 
@@ -170,17 +174,21 @@ class PointToPoint:
             return self._directions[ends]
 
     def send(self, data: np.ndarray, to: int, tag: int, tensors: List[torch.Tensor]) -> Message:
+        """Sends bytes to a rank."""
         return Message(self._direction((self._rank, to)).submit(data, tag, lambda: None), tensors)
 
     def receive(
         self, data: np.ndarray, of: int, tag: int, tensors: List[torch.Tensor], done: Callable[[], Any]
     ) -> Message:
+        """Receives bytes of a rank into ``data``, and then calls ``done``."""
         return Message(self._direction((of, self._rank)).submit(data, tag, done), tensors)
 
     def close(self) -> None:
+        """Closes all connections."""
         for direction in self._directions.values():
             direction.close()
 
     def abort(self, reason: str) -> None:
+        """Ends all connections. What waits fails with the reason."""
         for direction in self._directions.values():
             direction.abort(reason)

@@ -10,17 +10,12 @@ from torch import nn
 
 from .._batch import QuantCollection
 from ._counterpart import refuse, usual
-from ._modules import (
-    EmbeddingBagConfig,
-    EmbeddingBagCollection,
-    EmbeddingCollection,
-    EmbeddingConfig,
-    Embeddings,
-    batch_arguments,
-    outside_graphs,
-    sequences_of,
-)
-from ._sparse import JaggedTensor, KeyedJaggedTensor, KeyedTensor
+from ._configs import EmbeddingBagConfig, EmbeddingConfig
+from ._embeddings import Embeddings
+from ._keyed import KeyedTensor
+from ._lookups import batch_arguments
+from ._modules import EmbeddingBagCollection, EmbeddingCollection, outside_graphs, sequences_of
+from ._sparse import JaggedTensor, KeyedJaggedTensor
 
 _FORMATS = {torch.int8: "int8", torch.qint8: "int8", torch.uint8: "int8", torch.quint8: "int8",
             torch.quint4x2: "int4", torch.quint2x4: "int2", torch.float16: "fp16"}  # fmt: skip
@@ -53,10 +48,12 @@ class QuantEmbeddingBagCollection(nn.Module):
         return self._configs
 
     def is_weighted(self) -> bool:
+        """True if ids have weights."""
         return self._is_weighted
 
     @outside_graphs
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
+        """Pooled rows of each sample, float32."""
         core = self.core
         rows = core.lookup(**batch_arguments(features, core.features, self._is_weighted))
         return KeyedTensor(list(core.outputs), list(core.outputs.values()), torch.from_numpy(rows))
@@ -81,6 +78,7 @@ class QuantEmbeddingCollection(nn.Module):
 
     @outside_graphs
     def forward(self, features: KeyedJaggedTensor) -> Dict[str, JaggedTensor]:
+        """A row for each id, float32."""
         ids, bags = features.values().contiguous().numpy(), features.lengths().contiguous().numpy()
         rows = self.core.sequences(ids, bags, keys=features.keys())
         return sequences_of(features, {n: torch.from_numpy(array) for n, array in rows.items()}, self._need_indices)

@@ -1,4 +1,4 @@
-"""JaggedTensor, KeyedJaggedTensor and KeyedTensor: names and semantics of TorchRec, over plain tensors."""
+"""JaggedTensor and KeyedJaggedTensor: names and semantics of TorchRec, over plain tensors."""
 
 from __future__ import annotations
 
@@ -26,30 +26,37 @@ class _Jagged:
         self._values, self._weights, self._lengths, self._offsets = values, weights, lengths, offsets
 
     def values(self) -> Tensor:
+        """The values of all rows, one row after the other."""
         return self._values
 
     def weights(self) -> Tensor:
+        """The weights of the values. ``ValueError`` if there are none."""
         if self._weights is None:
             raise ValueError(f"this {type(self).__name__} has no weights")
         return self._weights
 
     def weights_or_none(self) -> Optional[Tensor]:
+        """The weights of the values, or None."""
         return self._weights
 
     def lengths(self) -> Tensor:
+        """The number of values of each row."""
         if self._lengths is None:
             self._lengths = torch.diff(self._offsets)
         return self._lengths
 
     def lengths_or_none(self) -> Optional[Tensor]:
+        """Lengths if they have been given or made, or None."""
         return self._lengths
 
     def offsets(self) -> Tensor:
+        """The begin of each row, and the end of the last one."""
         if self._offsets is None:
             self._offsets = _offsets(self._lengths)
         return self._offsets
 
     def offsets_or_none(self) -> Optional[Tensor]:
+        """Offsets if they have been given or made, or None."""
         return self._offsets
 
     def _parts_or_none(self) -> Tuple[Optional[Tensor], ...]:
@@ -107,6 +114,7 @@ class JaggedTensor(_Jagged):
         weights_dtype: Optional[torch.dtype] = None,
         lengths_dtype: torch.dtype = torch.int32,
     ) -> JaggedTensor:
+        """A JaggedTensor of no rows."""
         return JaggedTensor(**_nothing(is_weighted, device, values_dtype, weights_dtype, lengths_dtype))
 
     @staticmethod
@@ -126,6 +134,7 @@ class JaggedTensor(_Jagged):
         return list(torch.split(self._values, self.lengths().tolist()))
 
     def to_dense_weights(self) -> List[Tensor]:
+        """The weights of each row, a tensor each."""
         return list(torch.split(self.weights(), self.lengths().tolist()))
 
     def to_padded_dense(self, desired_length: Optional[int] = None, padding_value: float = 0.0) -> Tensor:
@@ -133,13 +142,16 @@ class JaggedTensor(_Jagged):
         return _padded(self._values, self.lengths(), desired_length, padding_value)
 
     def to_padded_dense_weights(self, desired_length: Optional[int] = None, padding_value: float = 0.0) -> Tensor:
+        """``to_padded_dense`` of the weights."""
         return _padded(self.weights(), self.lengths(), desired_length, padding_value)
 
     def to(self, device: Any, non_blocking: bool = False) -> JaggedTensor:
+        """A copy on a device."""
         moved = [t if t is None else t.to(device, non_blocking=non_blocking) for t in vars(self).values()]
         return JaggedTensor(*moved)
 
     def device(self) -> torch.device:
+        """The device of the values."""
         return self._values.device
 
     def __repr__(self) -> str:
@@ -227,16 +239,19 @@ class KeyedJaggedTensor(_Jagged):
     def from_lengths_sync(
         keys: Sequence[str], values: Tensor, lengths: Tensor, weights: Optional[Tensor] = None, **more: Any
     ) -> KeyedJaggedTensor:
+        """A KeyedJaggedTensor of values and lengths."""
         return KeyedJaggedTensor(keys, values, weights, lengths=lengths, **more)
 
     @staticmethod
     def from_offsets_sync(
         keys: Sequence[str], values: Tensor, offsets: Tensor, weights: Optional[Tensor] = None, **more: Any
     ) -> KeyedJaggedTensor:
+        """A KeyedJaggedTensor of values and offsets."""
         return KeyedJaggedTensor(keys, values, weights, offsets=offsets, **more)
 
     @staticmethod
     def from_jt_dict(jt_dict: Dict[str, JaggedTensor]) -> KeyedJaggedTensor:
+        """A KeyedJaggedTensor of JaggedTensors by key, all with the same number of samples."""
         parts = list(jt_dict.values())
         weights = [p.weights_or_none() for p in parts]
         return KeyedJaggedTensor(
@@ -248,6 +263,7 @@ class KeyedJaggedTensor(_Jagged):
 
     @staticmethod
     def concat(kjt_list: List[KeyedJaggedTensor]) -> KeyedJaggedTensor:
+        """The keys of several KeyedJaggedTensors of the same samples, one after the other."""
         if len({kjt.stride() for kjt in kjt_list}) > 1:
             raise ValueError(f"cannot concatenate KeyedJaggedTensors of strides {[k.stride() for k in kjt_list]}")
         weights = [kjt.weights_or_none() for kjt in kjt_list]
@@ -261,43 +277,54 @@ class KeyedJaggedTensor(_Jagged):
         )
 
     def keys(self) -> List[str]:
+        """The keys, in order."""
         return self._keys
 
     def stride(self) -> int:
+        """The number of samples."""
         return self._stride
 
     def stride_per_key(self) -> List[int]:
+        """The number of samples of each key."""
         return self._strides if self._strides is not None else [self._stride] * len(self._keys)
 
     def stride_per_key_per_rank(self) -> List[List[int]]:
+        """The number of samples of each key and rank; empty if all keys have the same."""
         return self._stride_per_key_per_rank or []
 
     def variable_stride_per_key(self) -> bool:
+        """True if keys have different numbers of samples."""
         return self._strides is not None
 
     def inverse_indices(self) -> Tuple[List[str], Tensor]:
+        """The keys, and for each the sample's place among those that the key has: ``[keys, samples]``."""
         if self._inverse_indices is None:
             raise ValueError("this KeyedJaggedTensor has no inverse indices")
         return self._inverse_indices
 
     def inverse_indices_or_none(self) -> Optional[Tuple[List[str], Tensor]]:
+        """``inverse_indices()``, or None if there are none."""
         return self._inverse_indices
 
     def length_per_key(self) -> List[int]:
+        """The number of values of each key."""
         if self._length_per_key is None:
             self._length_per_key = [int(part.sum()) for part in torch.split(self.lengths(), self.stride_per_key())]
         return self._length_per_key
 
     def offset_per_key(self) -> List[int]:
+        """The begin of each key's values, and the end of the last one's."""
         out = [0]
         for length in self.length_per_key():
             out.append(out[-1] + length)
         return out
 
     def length_per_key_or_none(self) -> Optional[List[int]]:
+        """``length_per_key()`` if it has been made, or None."""
         return self._length_per_key
 
     def offset_per_key_or_none(self) -> Optional[List[int]]:
+        """``offset_per_key()`` if lengths per key have been made, or None."""
         return None if self._length_per_key is None else self.offset_per_key()
 
     def lengths_offset_per_key(self) -> List[int]:
@@ -305,6 +332,7 @@ class KeyedJaggedTensor(_Jagged):
         return [0, *itertools.accumulate(self.stride_per_key())]
 
     def index_per_key(self) -> Dict[str, int]:
+        """The place of each key."""
         return {key: i for i, key in enumerate(self._keys)}
 
     def sync(self) -> KeyedJaggedTensor:
@@ -313,6 +341,7 @@ class KeyedJaggedTensor(_Jagged):
         return self
 
     def unsync(self) -> KeyedJaggedTensor:
+        """Forgets what ``sync()`` has made: itself."""
         self._length_per_key = None
         return self
 
@@ -352,15 +381,18 @@ class KeyedJaggedTensor(_Jagged):
         return self.to_dict()[key]
 
     def to_dict(self) -> Dict[str, JaggedTensor]:
+        """A JaggedTensor for each key."""
         bags = torch.split(self.lengths(), self.stride_per_key())
         values = torch.split(self._values, self.length_per_key())
         weights = [None] * len(bags) if self._weights is None else torch.split(self._weights, self.length_per_key())
         return {key: JaggedTensor(v, w, b) for key, v, w, b in zip(self._keys, values, weights, bags)}
 
     def to(self, device: Any, non_blocking: bool = False) -> KeyedJaggedTensor:
+        """A copy on a device."""
         return self._with(lambda t: t.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> KeyedJaggedTensor:
+        """A copy in memory from which a GPU copies faster."""
         return self._with(Tensor.pin_memory)
 
     def _with(self, made: Callable[[Tensor], Tensor]) -> KeyedJaggedTensor:
@@ -369,97 +401,9 @@ class KeyedJaggedTensor(_Jagged):
                                  inverse_indices=self._inverse_indices)  # fmt: skip
 
     def device(self) -> torch.device:
+        """The device of the values."""
         return self._values.device
 
     def __repr__(self) -> str:
         rows = ",\n".join(f'    "{key}": {jt._text()}' for key, jt in self.to_dict().items())
         return f"KeyedJaggedTensor({{\n{rows}\n}})\n"
-
-
-class KeyedTensor:
-    """Dense rows of several keys beside each other: values ``[samples, sum of length_per_key]``."""
-
-    def __init__(
-        self,
-        keys: List[str],
-        length_per_key: List[int],
-        values: Tensor,
-        key_dim: int = 1,
-        offset_per_key: Optional[List[int]] = None,
-        index_per_key: Optional[Dict[str, int]] = None,
-    ) -> None:
-        """offset_per_key and index_per_key follow from the others."""
-        self._keys, self._length_per_key, self._values, self._key_dim = keys, length_per_key, values, key_dim
-
-    def wait(self) -> KeyedTensor:
-        """Itself: the lookup is done. TorchRec's programs ask for it."""
-        return self
-
-    @staticmethod
-    def from_tensor_list(keys: List[str], tensors: List[Tensor], key_dim: int = 1, cat_dim: int = 1) -> KeyedTensor:
-        return KeyedTensor(keys, [t.shape[key_dim] for t in tensors], torch.cat(tensors, dim=cat_dim), key_dim)
-
-    def keys(self) -> List[str]:
-        return self._keys
-
-    def values(self) -> Tensor:
-        return self._values
-
-    def size_in_bytes(self) -> int:
-        return self._values.element_size() * self._values.numel()
-
-    def key_dim(self) -> int:
-        return self._key_dim
-
-    def length_per_key(self) -> List[int]:
-        return self._length_per_key
-
-    def offset_per_key(self) -> List[int]:
-        out = [0]
-        for length in self._length_per_key:
-            out.append(out[-1] + length)
-        return out
-
-    def device(self) -> torch.device:
-        return self._values.device
-
-    def record_stream(self, stream: Any) -> None:
-        self._values.record_stream(stream)
-
-    def to(self, device: Any, non_blocking: bool = False) -> KeyedTensor:
-        moved = self._values.to(device, non_blocking=non_blocking)
-        return KeyedTensor(self._keys, self._length_per_key, moved, self._key_dim)
-
-    def __getitem__(self, key: str) -> Tensor:
-        if key not in self._keys:
-            raise KeyError(f"there is no key {key}; there are {', '.join(self._keys)}")
-        i = self._keys.index(key)
-        return self._values.narrow(self._key_dim, self.offset_per_key()[i], self._length_per_key[i])
-
-    def to_dict(self) -> Dict[str, Tensor]:
-        return dict(zip(self._keys, torch.split(self._values, self._length_per_key, dim=self._key_dim)))
-
-    @staticmethod
-    def regroup(keyed_tensors: List[KeyedTensor], groups: List[List[str]]) -> List[Tensor]:
-        """The parts of several KeyedTensors put together anew, a tensor for each group. Of a key that several have, the
-        last one's part is taken."""
-        parts: Dict[str, Tensor] = {}
-        for keyed in keyed_tensors:
-            parts.update(keyed.to_dict())
-        unknown = [key for group in groups for key in group if key not in parts]
-        if unknown:
-            raise KeyError(f"there is no key {unknown[0]}; there are {', '.join(parts)}")
-        dim = keyed_tensors[0].key_dim() if keyed_tensors else 1
-        return [torch.cat([parts[key] for key in group], dim=dim) for group in groups]
-
-    @staticmethod
-    def regroup_as_dict(
-        keyed_tensors: List[KeyedTensor], groups: List[List[str]], keys: List[str]
-    ) -> Dict[str, Tensor]:
-        if len(groups) != len(keys):
-            raise ValueError(f"there are {len(groups)} groups and {len(keys)} keys: give a key for each group")
-        return dict(zip(keys, KeyedTensor.regroup(keyed_tensors, groups)))
-
-    def __repr__(self) -> str:
-        rows = ",\n".join(f'    "{key}": {value.tolist()}' for key, value in self.to_dict().items())
-        return f"KeyedTensor({{\n{rows}\n}})\n"

@@ -11,7 +11,7 @@ from torch import Tensor
 from .._step import Shard
 
 if TYPE_CHECKING:
-    from ._modules import Embeddings
+    from ._embeddings import Embeddings
 
 _CPU = "rank:{}/cpu"
 

@@ -1,4 +1,5 @@
-"""Lookups in PyTorch's own operators, for torch.export and torch.jit.trace: what they make needs no library."""
+"""Lookups in PyTorch's own operators: for torch.export and torch.jit.trace, whose results then need no library, and
+where another tensor stands in for a table's rows."""
 
 from __future__ import annotations
 
@@ -6,25 +7,31 @@ from typing import TYPE_CHECKING, Any, List
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from ._sparse import KeyedTensor
+from ._keyed import KeyedTensor
 
 if TYPE_CHECKING:
-    from ._modules import EmbeddingBagCollection
+    from ._modules import EmbeddingBagCollection, EmbeddingCollection
 
 
-def wanted() -> bool:
-    """Whether this call is traced."""
-    exporting = getattr(torch.compiler, "is_exporting", lambda: False)()
-    return exporting or torch.jit.is_tracing()
+def exporting() -> bool:
+    """Whether this call is exported or traced, so that its result may run without this package."""
+    return getattr(torch.compiler, "is_exporting", lambda: False)() or torch.jit.is_tracing()
+
+
+def takes(module: EmbeddingBagCollection, features: Any) -> bool:
+    """Whether a lookup can be one of PyTorch's own operators, with sizes that do not depend on the ids."""
+    return module.core._group.world_size == 1 and not features.variable_stride_per_key()
 
 
 def pooled(module: EmbeddingBagCollection, features: Any) -> KeyedTensor:
     """What the collection gives, without sizes that depend on the ids."""
-    if module.core._group.world_size > 1:
-        raise NotImplementedError("sharded tables cannot be exported: export the unsharded model with these weights")
     if features.variable_stride_per_key():
-        raise NotImplementedError("features with different numbers of samples cannot be exported")
+        raise NotImplementedError(
+            "a tensor stands in for a table's rows, and the features have different numbers of samples: give all "
+            "features the same number"
+        )
     keys, samples = features.keys(), features.stride()
     ids, lengths = features.values().long(), features.lengths().long().reshape(-1)
     bag = torch.repeat_interleave(torch.arange(lengths.shape[0]), lengths, output_size=ids.shape[0])
@@ -44,3 +51,11 @@ def pooled(module: EmbeddingBagCollection, features: Any) -> KeyedTensor:
         out.append(rows)
     names = list(module.core.outputs.items())
     return KeyedTensor([name for name, _ in names], [dim for _, dim in names], module._given(torch.cat(out, 1)))
+
+
+def sequences(module: EmbeddingCollection, features: Any) -> List[Tensor]:
+    """A row for each id, by output."""
+    ids = dict(zip(features.keys(), torch.split(features.values().long(), features.length_per_key())))
+    tables = module._places()._modules
+    rows = [functional.embedding(ids[key], tables[config.name].weight) for config, key, _ in module.outputs_in_order()]
+    return [module._given(one.float()) for one in rows]

@@ -7,7 +7,8 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 from torch import Tensor
 from torch.utils._pytree import SequenceKey, register_pytree_node
 
-from ._sparse import JaggedTensor, KeyedJaggedTensor, KeyedTensor
+from ._keyed import KeyedTensor
+from ._sparse import JaggedTensor, KeyedJaggedTensor
 
 
 def _present(parts: Sequence[Optional[Tensor]]) -> Tuple[List[Tensor], List[int]]:

@@ -15,7 +15,7 @@ from .._library import Unimplemented
 from .._step import Shard
 
 if TYPE_CHECKING:
-    from ._modules import Embeddings
+    from ._embeddings import Embeddings
 
 # The collection and table of each parameter. A copy of a parameter is not in it.
 _of_tables: WeakIdKeyDictionary = WeakIdKeyDictionary()
@@ -64,6 +64,8 @@ class RowCopy(Tensor):
         changed = kwargs.get("out")
         if changed is None and args and (name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))):
             changed = args[0] if name not in _HARMLESS else None
+        if func == Tensor.data.__set__:  # type: ignore[attr-defined]
+            name, changed = "data", args[0]
         if isinstance(changed, RowCopy):
             raise NotImplementedError(
                 f"{name}: the rows of table {changed._name()} are a copy, because its kernel gives no view of them, "
@@ -112,9 +114,10 @@ class Rows(nn.Module):
     """The place of one table in a collection, where TorchRec has an ``nn.EmbeddingBag`` or ``nn.Embedding``: ``weight``
     is the table's rows, or what this rank holds of them. Further shards of this rank are ``weight_1``, ..."""
 
-    def __init__(self, num_embeddings: int, embedding_dim: int) -> None:
-        super().__init__()
+    def __init__(self, num_embeddings: int, embedding_dim: int, **options: Any) -> None:
+        nn.Module.__init__(self)
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.__dict__.update(options)
 
     def _apply(self, fn: Callable, recurse: bool = True) -> Rows:
         """Rows stay as they are stored; the collection converts what it gives."""
@@ -139,6 +142,7 @@ class Rows(nn.Module):
         return out
 
     def extra_repr(self) -> str:
+        """The shape of the table, for ``print(module)``."""
         return f"{self.num_embeddings}, {self.embedding_dim}"
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
@@ -146,3 +150,99 @@ class Rows(nn.Module):
 
     def _load_from_state_dict(self, *_: Any) -> None:
         """The collection loads all of its tables."""
+
+
+_AS_IN_PYTORCH = {"padding_idx": None, "max_norm": None, "norm_type": 2.0, "scale_grad_by_freq": False, "sparse": False}
+
+
+class BagRows(Rows, nn.EmbeddingBag):
+    """The place of a table in a collection of bags on one rank."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Pooled rows as ``nn.EmbeddingBag`` gives them, of a table without an optimizer."""
+        return nn.EmbeddingBag.forward(_readable(self), *args, **kwargs)
+
+
+class SequenceRows(Rows, nn.Embedding):
+    """The place of a table in a collection of sequences on one rank."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Rows as ``nn.Embedding`` gives them, of a table without an optimizer."""
+        return nn.Embedding.forward(_readable(self), input)
+
+
+def _readable(place: Rows) -> Any:
+    if torch.is_grad_enabled() and place.weight.requires_grad and trained_in_backward(place.weight):
+        raise NotImplementedError("this table's optimizer is the collection's: look rows up by the collection")
+    return place
+
+
+def place_of(config: Any, kind: type) -> Rows:
+    """The place of a table, of a class of this module."""
+    shape = config.num_embeddings, config.embedding_dim
+    if kind is BagRows:
+        pooling = str(getattr(config.pooling, "value", config.pooling)).lower()
+        return BagRows(*shape, mode=pooling, include_last_offset=True, **_AS_IN_PYTORCH)
+    return kind(*shape, **_AS_IN_PYTORCH) if kind is SequenceRows else kind(*shape)
+
+
+# ---- what a program puts in the place of a parameter
+
+Seen = Tuple[Dict[str, Any], str, nn.Module, str, nn.Parameter, int, Tensor]
+
+
+def seen(module: Embeddings) -> List[Seen]:
+    """Each table's place and parameters as they are, and the table's own rows."""
+    places = module._places()._modules
+    return [
+        (places, table, place, name, p, 0 if isinstance(p, RowCopy) else p.data_ptr(), p.detach())
+        for table, place in places.items() for name, p in place._parameters.items()
+    ]  # fmt: skip
+
+
+def take_over(module: Embeddings) -> bool:
+    """Rows that a program has assigned, as a parameter or as its ``data``, are copied into the table. True if another
+    tensor stands in for a table's rows, so that PyTorch computes the lookup."""
+    stands_in = False
+    for places, table, place, name, parameter, address, own in module._seen:
+        if places.get(table) is not place:
+            raise RuntimeError(
+                f"the place of table {table} has become another module, {type(places.get(table)).__name__}: write to "
+                "the weight that was there instead, or make another collection"
+            )
+        given = place._parameters.get(name)
+        if not isinstance(given, nn.Parameter) or _of_another(given, module, table):
+            stands_in = True
+        elif given is not parameter or (address and given.data_ptr() != address):
+            _copy_in(module, table, parameter, given, own)
+    if stands_in and (module.core._group.world_size > 1 or (torch.is_grad_enabled() and module.trains())):
+        raise NotImplementedError(
+            "another tensor stands in for a table's rows, as functional_call, parametrizations and shared weights put "
+            "it there: the tables must be whole on this rank and have no optimizer of their own"
+        )
+    if not stands_in:
+        module._seen = seen(module)
+    return stands_in
+
+
+def _of_another(given: nn.Parameter, module: Embeddings, table: str) -> bool:
+    other = table_of(given)
+    return other is not None and (other[0] is not module or other[1] != table)
+
+
+def _copy_in(module: Embeddings, table: str, parameter: nn.Parameter, given: nn.Parameter, own: Tensor) -> None:
+    if given.shape != own.shape or given.device != own.device:
+        shape, device = list(given.shape), given.device
+        if given is parameter:
+            parameter.data = own
+        raise ValueError(
+            f"the weight of table {table} has become {shape} on {device}, and the table is {list(own.shape)} on "
+            f"{own.device}"
+        )
+    with torch.no_grad():
+        own.copy_(given)
+    given.data = own
+    if given is not parameter:
+        forget(parameter)
+        remember(given, module, table)
+        module.swap(parameter, given)

@@ -1,0 +1,109 @@
+"""KeyedTensor: names and semantics of TorchRec's, over one plain tensor."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional
+
+import torch
+from torch import Tensor
+
+
+class KeyedTensor:
+    """Dense rows of several keys beside each other: values ``[samples, sum of length_per_key]``."""
+
+    def __init__(
+        self,
+        keys: List[str],
+        length_per_key: List[int],
+        values: Tensor,
+        key_dim: int = 1,
+        offset_per_key: Optional[List[int]] = None,
+        index_per_key: Optional[Dict[str, int]] = None,
+    ) -> None:
+        """offset_per_key and index_per_key follow from the others."""
+        self._keys, self._length_per_key, self._values, self._key_dim = keys, length_per_key, values, key_dim
+
+    def wait(self) -> KeyedTensor:
+        """Itself: the lookup is done. TorchRec's programs ask for it."""
+        return self
+
+    @staticmethod
+    def from_tensor_list(keys: List[str], tensors: List[Tensor], key_dim: int = 1, cat_dim: int = 1) -> KeyedTensor:
+        """Tensors, one for each key, beside each other."""
+        return KeyedTensor(keys, [t.shape[key_dim] for t in tensors], torch.cat(tensors, dim=cat_dim), key_dim)
+
+    def keys(self) -> List[str]:
+        """The keys, in order."""
+        return self._keys
+
+    def values(self) -> Tensor:
+        """The tensor of all keys."""
+        return self._values
+
+    def size_in_bytes(self) -> int:
+        """The size of the values."""
+        return self._values.element_size() * self._values.numel()
+
+    def key_dim(self) -> int:
+        """The dimension along which keys lie beside each other."""
+        return self._key_dim
+
+    def length_per_key(self) -> List[int]:
+        """The width of each key."""
+        return self._length_per_key
+
+    def offset_per_key(self) -> List[int]:
+        """The begin of each key, and the end of the last one."""
+        out = [0]
+        for length in self._length_per_key:
+            out.append(out[-1] + length)
+        return out
+
+    def device(self) -> torch.device:
+        """The device of the values."""
+        return self._values.device
+
+    def record_stream(self, stream: Any) -> None:
+        """Calls ``record_stream`` of the values; on the CPU that does nothing."""
+        self._values.record_stream(stream)
+
+    def to(self, device: Any, non_blocking: bool = False) -> KeyedTensor:
+        """A copy on a device."""
+        moved = self._values.to(device, non_blocking=non_blocking)
+        return KeyedTensor(self._keys, self._length_per_key, moved, self._key_dim)
+
+    def __getitem__(self, key: str) -> Tensor:
+        if key not in self._keys:
+            raise KeyError(f"there is no key {key}; there are {', '.join(self._keys)}")
+        i = self._keys.index(key)
+        return self._values.narrow(self._key_dim, self.offset_per_key()[i], self._length_per_key[i])
+
+    def to_dict(self) -> Dict[str, Tensor]:
+        """The part of each key."""
+        return dict(zip(self._keys, torch.split(self._values, self._length_per_key, dim=self._key_dim)))
+
+    @staticmethod
+    def regroup(keyed_tensors: List[KeyedTensor], groups: List[List[str]]) -> List[Tensor]:
+        """The parts of several KeyedTensors put together anew, a tensor for each group. Of a key that several have, the
+        last one's part is taken."""
+        parts: Dict[str, Tensor] = {}
+        for keyed in keyed_tensors:
+            parts.update(keyed.to_dict())
+        unknown = [key for group in groups for key in group if key not in parts]
+        if unknown:
+            raise KeyError(f"there is no key {unknown[0]}; there are {', '.join(parts)}")
+        dim = keyed_tensors[0].key_dim() if keyed_tensors else 1
+        return [torch.cat([parts[key] for key in group], dim=dim) for group in groups]
+
+    @staticmethod
+    def regroup_as_dict(
+        keyed_tensors: List[KeyedTensor], groups: List[List[str]], keys: List[str]
+    ) -> Dict[str, Tensor]:
+        """``regroup``, by a key for each group."""
+        if len(groups) != len(keys):
+            raise ValueError(f"there are {len(groups)} groups and {len(keys)} keys: give a key for each group")
+        return dict(zip(keys, KeyedTensor.regroup(keyed_tensors, groups)))
+
+    def __repr__(self) -> str:
+        rows = ",\n".join(f'    "{key}": {value.tolist()}' for key, value in self.to_dict().items())
+        return f"KeyedTensor({{\n{rows}\n}})\n"
