@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from .._tables import DataType, Optimizer, PoolingType
+from . import _ops
 from ._configs import EmbeddingBagConfig, EmbeddingConfig
 from ._embeddings import Embeddings
 from ._modules import EmbeddingBagCollection, EmbeddingCollection
@@ -43,6 +44,11 @@ class _Adopted:
 
     def _limit_norms(self, ids: Tensor) -> None:
         theirs = self.__dict__["_adopted"]
+        if theirs.max_norm is not None and _ops.wanted():
+            raise NotImplementedError(
+                "max_norm changes rows before they are looked up, which a compiled or exported graph does too late: "
+                "leave the module out of the graph by torch.compiler.disable"
+            )
         if theirs.max_norm is not None and ids.numel():
             with torch.no_grad():
                 torch.embedding_renorm_(self.weight, ids.contiguous().long(), theirs.max_norm, theirs.norm_type)
@@ -91,10 +97,17 @@ class AdoptedEmbedding(_Adopted, EmbeddingCollection):
         features = KeyedJaggedTensor([name], looked_up, lengths=torch.tensor([looked_up.numel()]))
         rows = super().forward(features)[name].values()
         if stays is not None:  # its row is given, and gets no gradient
-            row = torch.from_numpy(self.core.weight(name, padding, 1)).to(rows.dtype)
+            row = self._row(padding).to(rows.dtype)
             place = torch.cumsum(stays, 0) - stays.long()
             rows = torch.where(stays[:, None], torch.cat([rows, row])[place], row)
         return rows.reshape(*input.shape, rows.shape[-1])
+
+
+    def _row(self, at: int) -> Tensor:
+        """A row as it is."""
+        if self.core._group.world_size == 1:
+            return self.weight.detach()[at : at + 1].float()
+        return torch.from_numpy(self.core.weight(self._configs[0].name, at, 1))
 
 
 def _check(module: nn.Module, path: str) -> None:

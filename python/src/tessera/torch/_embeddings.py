@@ -288,6 +288,30 @@ class Embeddings(nn.Module):
         plain = [p for place, optimizer in optimizers if optimizer is None for p in place._parameters.values()]
         return True, self._anchor if any(self._optimizers) else None, [p for p in plain if p.requires_grad]
 
+    def rows_in_graph(self) -> List[Tensor]:
+        """The rows of all tables as a compiled graph has them."""
+        if _traced.exporting():
+            return []
+        return [p.detach() for place in self._places()._modules.values() for p in place._parameters.values()]
+
+    def check_rows(self, rows: List[Tensor]) -> None:
+        """Refuses rows that a graph has changed without writing them back yet."""
+        before = self._seen
+        if self.settle():
+            raise NotImplementedError("another tensor stands in for a table's rows: compile the model after that")
+        for given, (_, table, _, _, _, address, _) in zip(rows, self._seen):
+            if before is self._seen and address and given.data_ptr() != address:
+                raise NotImplementedError(
+                    f"a compiled graph changes the rows of table {table} before it looks them up: change them outside "
+                    "of the graph"
+                )
+
+    def __prepare_scriptable__(self) -> Any:
+        raise NotImplementedError(
+            "torch.jit.script cannot compile a KeyedJaggedTensor: use torch.jit.trace, torch.export or torch.compile, "
+            "which call tables as operators"
+        )
+
     # ---- copies
 
     def __copy__(self) -> Embeddings:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import sys
-from typing import Any, Callable, Dict, List, Optional, Union
+from typing import Any, Dict, List, Optional, Union
 
 import torch
-import torch.fx
-from torch import Tensor, nn
+from torch import Tensor
+from torch.fx import Proxy
 
 from .._tables import Optimizer
 from . import _ops, _traced, _weights
@@ -18,30 +16,6 @@ from ._embeddings import Embeddings
 from ._keyed import KeyedTensor
 from ._lookups import Pooled, Sequences, Work, batch_arguments
 from ._sparse import JaggedTensor, KeyedJaggedTensor
-
-
-def outside_graphs(function: Callable) -> Callable:
-    """Excludes a function and everything it calls from ``torch.compile``, with one graph break. torch.compiler.disable
-    does that but takes a second to import, so it is used only if the compiler is loaded."""
-    disabled: List[Callable] = []
-
-    @functools.wraps(function)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        if "torch._dynamo" not in sys.modules:
-            return function(*args, **kwargs)
-        if not disabled:
-            disabled.append(torch.compiler.disable(function))
-        return disabled[0](*args, **kwargs)
-
-    run._torchdynamo_disable = True  # type: ignore[attr-defined]
-    run._torchdynamo_disable_msg = "tables are looked up in Tessera's library"  # type: ignore[attr-defined]
-    return run
-
-
-def _as_leaf(module: nn.Module, features: torch.fx.Proxy) -> Any:
-    """The result of a module in a graph of torch.fx, as for PyTorch's own modules."""
-    tracer = features.tracer
-    return tracer.create_proxy("call_module", tracer.path_of_module(module), (features,), {})  # type: ignore[attr-defined]
 
 
 class EmbeddingBagCollection(Embeddings):
@@ -64,14 +38,13 @@ class EmbeddingBagCollection(Embeddings):
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         """Pooled rows of each sample, by the tables' features."""
-        if isinstance(features, torch.fx.Proxy):
-            return _as_leaf(self, features)
+        if isinstance(features, Proxy):
+            return _traced.leaf(self, features)
         if _ops.wanted():
             plain = _traced.exporting() and _traced.takes(self, features) or self.stands_in()
             return _traced.pooled(self, features) if plain else _ops.pooled(self, features)
         return self._look_up(features)
 
-    @outside_graphs
     def _look_up(self, features: KeyedJaggedTensor) -> KeyedTensor:
         core = self.core
         if self.settle():
@@ -142,15 +115,14 @@ class EmbeddingCollection(Embeddings):
 
     def forward(self, features: KeyedJaggedTensor) -> Dict[str, JaggedTensor]:
         """A row for each id, by the tables' features."""
-        if isinstance(features, torch.fx.Proxy):
-            return _as_leaf(self, features)
+        if isinstance(features, Proxy):
+            return _traced.leaf(self, features)
         if _ops.wanted():
             plain = not _traced.exporting() and self.stands_in()
             rows = _traced.sequences(self, features) if plain else _ops.sequences(self, features)
             return sequences_of(features, dict(zip(self._names, rows)), self._need_indices)
         return self._look_up(features)
 
-    @outside_graphs
     def _look_up(self, features: KeyedJaggedTensor) -> Dict[str, JaggedTensor]:
         core = self.core
         if self.settle():

@@ -16,9 +16,11 @@ from . import _lookups
 from ._keyed import KeyedTensor
 from ._sparse import KeyedJaggedTensor
 
-# The batch of every operator: a KeyedJaggedTensor, and the collection that looks it up.
+# The batch of every operator: a KeyedJaggedTensor, and the collection that looks it up. dense: parameters that get a
+# gradient. rows: all tables' rows as the graph has them, which tells whether it has changed them before. Keys are lines of one text,
+# because torch.jit has no lists of texts.
 _BATCH = (
-    "Tensor values, Tensor lengths, Tensor? weights, Tensor? inverse, Tensor[] dense, str collection, str[] keys, "
+    "Tensor values, Tensor lengths, Tensor? weights, Tensor? inverse, Tensor[] dense, Tensor[] rows, str collection, str keys, "
     "SymInt[]? strides, SymInt samples"
 )
 _SCHEMAS = (
@@ -90,21 +92,24 @@ def _parts(module: Any, features: Any, dense: List[Tensor]) -> Tuple[Any, ...]:
     both = features.inverse_indices_or_none() if strides else None
     inverse = None if both is None else both[1][[both[0].index(key) for key in features.keys()]]
     lengths = features.lengths().reshape(-1)
-    return (features.values(), lengths, features.weights_or_none(), inverse, dense, module._op_name,
-            list(features.keys()), strides, features.stride())  # fmt: skip
+    return (features.values(), lengths, features.weights_or_none(), inverse, dense, module.rows_in_graph(),
+            module._op_name, "\n".join(features.keys()), strides, features.stride())  # fmt: skip
 
 
 # ---- what the operators do
 
 
 def _batch(batch: Tuple[Any, ...]) -> Tuple[Any, KeyedJaggedTensor]:
-    values, lengths, weights, inverse, _, name, keys, strides, samples = batch
+    values, lengths, weights, inverse, _, rows, name, keys, strides, samples = batch
     module = _known().collections.get(name)
     if module is None:
         raise RuntimeError(
             f"this graph looks rows up in the collection of the tables {name.split('#')[0]}, which is not in this "
             "process: make the model and load its tables before you run the graph"
         )
+    if rows:
+        module.check_rows(rows)
+    keys = keys.split("\n") if keys else []
     both = None if inverse is None else (keys, inverse)
     return module, KeyedJaggedTensor(keys, values, weights, lengths, stride=samples,
                                      stride_per_key=strides, inverse_indices=both)  # fmt: skip
@@ -195,29 +200,29 @@ def _shape_of_sequences_backward(grads: List[Tensor], step: Tensor, values: Tens
 
 
 def _keep(ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:
-    asked, values, lengths, weights, inverse, dense, *rest = inputs
+    asked, values, lengths, weights, inverse, dense, rows, *rest = inputs
     ctx.asked = asked is not None
     ctx.of_weights = weights is not None and ctx.needs_input_grad[3]
-    ctx.rest, ctx.dense = rest, len(dense)
+    ctx.rest, ctx.dense, ctx.rows = rest, len(dense), len(rows)
     weights = None if weights is None else weights.detach()
     ctx.save_for_backward(output[0 if isinstance(output, list) else 1], values, lengths, weights, inverse, *dense)
 
 
 def _gradients(ctx: Any, out: List[Tensor], weights: Optional[Tensor], left: int) -> Tuple[Any, ...]:
     dense = out[-ctx.dense :] if ctx.dense else []
-    return (out[0] if ctx.asked else None, None, None, weights, None, dense, *[None] * left)
+    return (out[0] if ctx.asked else None, None, None, weights, None, dense, [None] * ctx.rows, *[None] * left)
 
 
 def _backward_of_pooled(ctx: Any, grad: Tensor, _: Any) -> Tuple[Any, ...]:
     step, *four = ctx.saved_tensors[:5]
-    batch = (*four, list(ctx.saved_tensors[5:]), *ctx.rest[:4])
+    batch = (*four, list(ctx.saved_tensors[5:]), [], *ctx.rest[:4])
     out = torch.ops.tessera.pooled_backward(grad, step, *batch, ctx.of_weights)
     return _gradients(ctx, out, out[1] if ctx.of_weights else None, 6)
 
 
 def _backward_of_sequences(ctx: Any, grads: List[Tensor]) -> Tuple[Any, ...]:
     step, *four = ctx.saved_tensors[:5]
-    batch = (*four, list(ctx.saved_tensors[5:]), *ctx.rest[:4])
+    batch = (*four, list(ctx.saved_tensors[5:]), [], *ctx.rest[:4])
     out = torch.ops.tessera.sequences_backward(grads[1:], step, *batch)
     return _gradients(ctx, out, None, 7)
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Dict, List, Mapping, Optional, Union
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.fx import Proxy
 
 from .._batch import QuantCollection
+from . import _ops, _traced
 from ._counterpart import refuse, usual
 from ._configs import EmbeddingBagConfig, EmbeddingConfig
 from ._embeddings import Embeddings
 from ._keyed import KeyedTensor
 from ._lookups import batch_arguments
-from ._modules import EmbeddingBagCollection, EmbeddingCollection, outside_graphs, sequences_of
+from ._modules import EmbeddingBagCollection, EmbeddingCollection, sequences_of
 from ._sparse import JaggedTensor, KeyedJaggedTensor
 
 _FORMATS = {torch.int8: "int8", torch.qint8: "int8", torch.uint8: "int8", torch.quint8: "int8",
@@ -30,13 +32,34 @@ def _format(dtype: Any) -> str:
     return str(getattr(dtype, "value", dtype)).lower()
 
 
-class QuantEmbeddingBagCollection(nn.Module):
+class _Quantized(nn.Module):
+    """The base of quantized collections, whose lookups are operators in graphs."""
+
+    kind = ""
+
+    def __init__(self, configs: List[Any], is_weighted: bool, core: QuantCollection) -> None:
+        super().__init__()
+        self._configs, self._is_weighted, self.core = configs, is_weighted, core
+        self._names, self._dims = list(core.outputs), list(core.outputs.values())
+        self._op_name = _ops.name_of(self, [config.name for config in configs])
+
+    def asked_of_graph(self) -> Tuple[bool, None, List[Tensor]]:
+        """Nothing: there is no backward."""
+        return False, None, []
+
+    def rows_in_graph(self) -> List[Tensor]:
+        """Nothing: rows do not change."""
+        return []
+
+    def _given(self, rows: Tensor) -> Tensor:
+        return rows
+
+
+class QuantEmbeddingBagCollection(_Quantized):
     """Pooled lookups in quantized tables, whole on this rank: ``forward(KeyedJaggedTensor) -> KeyedTensor`` without
     gradients. Of ``quantize``. Its rows are in no state dict: quantize the trained model again."""
 
-    def __init__(self, configs: List[EmbeddingBagConfig], is_weighted: bool, core: QuantCollection) -> None:
-        super().__init__()
-        self._configs, self._is_weighted, self.core = configs, is_weighted, core
+    kind = "bags"
 
     @classmethod
     def from_float(cls, module: EmbeddingBagCollection, use_precomputed_fake_quant: bool = False) -> nn.Module:
@@ -51,21 +74,28 @@ class QuantEmbeddingBagCollection(nn.Module):
         """True if ids have weights."""
         return self._is_weighted
 
-    @outside_graphs
+    def rows_of(self, features: Any) -> Any:
+        """The pooled rows, an array."""
+        return self.core.lookup(**batch_arguments(features, self.core.features, self._is_weighted))
+
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         """Pooled rows of each sample, float32."""
-        core = self.core
-        rows = core.lookup(**batch_arguments(features, core.features, self._is_weighted))
-        return KeyedTensor(list(core.outputs), list(core.outputs.values()), torch.from_numpy(rows))
+        if isinstance(features, Proxy):
+            return _traced.leaf(self, features)
+        if _ops.wanted():
+            return _ops.pooled(self, features)
+        return KeyedTensor(list(self._names), list(self._dims), torch.from_numpy(self.rows_of(features)))
 
 
-class QuantEmbeddingCollection(nn.Module):
+class QuantEmbeddingCollection(_Quantized):
     """Lookups that are not pooled in quantized tables: ``forward(KeyedJaggedTensor) -> {name: JaggedTensor}``, without
     gradients; like ``QuantEmbeddingBagCollection``."""
 
+    kind = "sequences"
+
     def __init__(self, configs: List[EmbeddingConfig], core: QuantCollection, need_indices: bool = False) -> None:
-        super().__init__()
-        self._configs, self.core, self._need_indices = configs, core, need_indices
+        super().__init__(configs, False, core)
+        self._need_indices = need_indices
 
     @classmethod
     def from_float(cls, module: EmbeddingCollection, use_precomputed_fake_quant: bool = False) -> nn.Module:
@@ -76,12 +106,20 @@ class QuantEmbeddingCollection(nn.Module):
         """The tables."""
         return self._configs
 
-    @outside_graphs
+    def rows_of(self, features: Any) -> Any:
+        """The rows of each output, arrays by name."""
+        ids, bags = features.values().contiguous().numpy(), features.lengths().contiguous().numpy()
+        return self.core.sequences(ids, bags, keys=features.keys())
+
     def forward(self, features: KeyedJaggedTensor) -> Dict[str, JaggedTensor]:
         """A row for each id, float32."""
-        ids, bags = features.values().contiguous().numpy(), features.lengths().contiguous().numpy()
-        rows = self.core.sequences(ids, bags, keys=features.keys())
-        return sequences_of(features, {n: torch.from_numpy(array) for n, array in rows.items()}, self._need_indices)
+        if isinstance(features, Proxy):
+            return _traced.leaf(self, features)
+        if _ops.wanted():
+            rows = _ops.sequences(self, features)
+        else:
+            rows = [torch.from_numpy(one) for one in self.rows_of(features).values()]
+        return sequences_of(features, dict(zip(self._names, rows)), self._need_indices)
 
 
 def _of_qconfig(module: Embeddings) -> nn.Module:

@@ -309,7 +309,11 @@ class KeyedJaggedTensor(_Jagged):
     def length_per_key(self) -> List[int]:
         """The number of values of each key."""
         if self._length_per_key is None:
-            self._length_per_key = [int(part.sum()) for part in torch.split(self.lengths(), self.stride_per_key())]
+            parts = torch.split(self.lengths(), self.stride_per_key())
+            self._length_per_key = [part.sum().item() for part in parts]
+            if torch.compiler.is_compiling():
+                for count in self._length_per_key:
+                    torch._check_is_size(count)
         return self._length_per_key
 
     def offset_per_key(self) -> List[int]:

@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, List
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.fx import Proxy
 from torch.nn import functional
 
 from ._keyed import KeyedTensor
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 def exporting() -> bool:
     """Whether this call is exported or traced, so that its result may run without this package."""
     return getattr(torch.compiler, "is_exporting", lambda: False)() or torch.jit.is_tracing()
+
+
+def leaf(module: nn.Module, features: Proxy) -> Any:
+    """The call of a module in a graph of torch.fx, which stays one node, as for PyTorch's own modules."""
+    tracer: Any = features.tracer
+    return tracer.create_proxy("call_module", tracer.path_of_module(module), (features,), {})
 
 
 def takes(module: EmbeddingBagCollection, features: Any) -> bool:
