@@ -324,6 +324,68 @@ def test_outputs_have_the_models_type():
     assert made(batch()).values().shape == (2, 6)
 
 
+# ---- what programs put in the place of parameters
+
+
+def test_rows_that_are_assigned_are_taken_over():
+    for optimizer in (SGD, None):
+        ebc = bags(optimizer)
+        ebc.embedding_bags["a"].weight.data = torch.ones(6, 4)
+        assert (ebc(batch())["x"] == torch.tensor([[2.0], [0.0]])).all() and (ebc.core.weight("a") == 1).all()
+        ebc.embedding_bags["a"].weight = given = nn.Parameter(torch.full((6, 4), 2.0))
+        assert (ebc(batch())["x"] == torch.tensor([[4.0], [0.0]])).all()
+        ebc(batch())["x"].sum().backward()
+        if optimizer is None:
+            assert given.grad[1:3].tolist() == [[1.0] * 4] * 2
+        else:
+            assert given[1].tolist() == [1.5] * 4 and (ebc.core.weight("a")[1] == 1.5).all()
+        ebc.load_state_dict({k: torch.full_like(v, 3) for k, v in ebc.state_dict().items()}, assign=True)
+        assert (ebc(batch())["x"] == torch.tensor([[6.0], [0.0]])).all()
+    with pytest.raises(ValueError, match=r"weight of table a has become \[5, 4\]"):
+        ebc.embedding_bags["a"].weight.data = torch.ones(5, 4)
+        ebc(batch())
+    ebc.embedding_bags["a"] = nn.EmbeddingBag(6, 4)
+    with pytest.raises(RuntimeError, match="place of table a has become another module, EmbeddingBag"):
+        ebc(batch())
+
+
+def test_tensors_that_stand_in_for_rows():
+    ebc, ec = bags(), tt.EmbeddingCollection([tt.EmbeddingConfig(6, 4, "c", feature_names=["x"])])
+    twice = {name: (p.detach() * 2).requires_grad_() for name, p in ebc.named_parameters()}
+    out = torch.func.functional_call(ebc, twice, (batch(),)).values()
+    torch.testing.assert_close(out, 2 * ebc(batch()).values())
+    out.sum().backward()
+    assert twice["embedding_bags.a.weight"].grad[1:3].tolist() == [[1.0] * 4] * 2
+    rows = torch.func.functional_call(ec, {"embeddings.c.weight": torch.ones(6, 4)}, (batch(),))["x"].values()
+    assert (rows == 1).all() and not (ec(batch())["x"].values() == 1).any()
+    with pytest.raises(NotImplementedError, match="have no optimizer of their own"):
+        torch.func.functional_call(bags(SGD), twice, (batch(),))
+    other = bags()
+    other.embedding_bags["a"].weight = ebc.embedding_bags["a"].weight
+    torch.testing.assert_close(other(batch())["x"], ebc(batch())["x"])
+    other(batch())["x"].sum().backward()
+    assert ebc.embedding_bags["a"].weight.grad[1].tolist() == [1.0] * 4
+
+
+def test_places_are_pytorchs_modules():
+    def init(module):
+        if isinstance(module, (nn.EmbeddingBag, nn.Embedding)):
+            nn.init.constant_(module.weight, 0.25)
+
+    ebc, ec = bags(), tt.EmbeddingCollection([tt.EmbeddingConfig(6, 4, "c", feature_names=["x"])])
+    assert (ebc.apply(init)(batch())["x"] == torch.tensor([[0.5], [0.0]])).all()
+    assert (ec.apply(init)(batch())["x"].values() == 0.25).all()
+    assert (ebc.embedding_bags["a"](torch.tensor([1, 2]), torch.tensor([0, 2])) == 0.5).all()
+    with pytest.raises(NotImplementedError, match="optimizer is the collection's"):
+        bags(SGD).embedding_bags["a"](torch.tensor([1]), torch.tensor([0, 1]))
+    with pytest.raises(NotImplementedError, match="cannot be shared among processes"):
+        ebc.share_memory()
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        (grad,) = torch.autograd.grad(ebc(batch()).values().square().sum(), [ebc.embedding_bags["a"].weight],
+                                      create_graph=True)  # fmt: skip
+        grad.sum().backward()
+
+
 # ---- adopted models
 
 IDS = torch.tensor([[1, 2], [3, 3]])
@@ -509,8 +571,6 @@ def test_exported_and_traced_models_need_no_library():
     file.seek(0)
     torch.testing.assert_close(torch.export.load(file).module()(dense, *first), model(dense, *first))
     torch.testing.assert_close(tt._traced.pooled(model.e, batch()).values(), model.e(batch()).values())
-    with pytest.raises(NotImplementedError, match="sequences cannot be exported"):
-        torch.export.export(tt.EmbeddingCollection([tt.EmbeddingConfig(6, 4, "x")]), (batch(),))
 
 
 @pytest.mark.parametrize("what", ["ddp", "shards", "states", "dense", "tutorial", "rank0"])

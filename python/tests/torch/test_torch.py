@@ -266,14 +266,11 @@ class Compiled(torch.nn.Module):
         return mixed * self.rows(features)["x"].values().sum() + 1
 
 
-def test_a_compiled_model_has_a_graph_break_for_each_collection():
+def test_a_compiled_model_trains():
     torch.manual_seed(6)
     model, dense = Compiled(), torch.randn(2, 3)
     with torch.no_grad():
         expected = model(dense, batch())
-    explained = torch._dynamo.explain(model)(dense, batch())
-    assert explained.graph_break_count == 2, explained.break_reasons
-    torch._dynamo.reset()
     compiled, before = torch.compile(model, backend="aot_eager"), copy.deepcopy(model.state_dict())
     out = compiled(dense, batch())
     torch.testing.assert_close(out, expected)

@@ -41,7 +41,13 @@ from ._parallel import (
     ShardingEnv,
     process_group,
 )
-from ._pipeline import EvalPipelineSparseDist, TrainPipelineBase, TrainPipelineSparseDist
+from ._pipeline import (
+    EvalPipelineSparseDist,
+    Multistreamable,
+    Pipelineable,
+    TrainPipelineBase,
+    TrainPipelineSparseDist,
+)
 from ._plans import (
     EmbeddingBagCollectionSharder,
     EmbeddingCollectionSharder,
@@ -81,11 +87,11 @@ __all__ = [
     "EmbeddingCollectionSharder", "EmbeddingComputeKernel", "EmbeddingConfig", "EmbeddingShardingPlanner",
     "EvalPipelineSparseDist", "FusedOptimizer", "HeuristicalStorageReservation", "JaggedTensor", "KeyedJaggedTensor",
     "KeyedOptimizerWrapper", "KeyedTensor", "LAMB", "LarsSGD", "Layer", "LazyAwaitable", "LazyNoWait", "ModuleSharder",
-    "NoWait", "ParameterConstraints", "PartialRowWiseAdam", "PartialRowWiseLAMB", "PoolingType",
-    "QuantEmbeddingBagCollection", "QuantEmbeddingCollection", "RowWiseAdagrad", "SGD", "ShardedEmbeddingBagCollection",
-    "ShardedEmbeddingCollection", "ShardingEnv", "ShardingPlan", "ShardingType", "Topology", "TrainPipelineBase",
-    "TrainPipelineSparseDist", "adopt", "apply_optimizer_in_backward", "apply_to_all", "column_wise",
-    "construct_module_sharding_plan", "data_parallel", "get_default_sharders", "grid_shard",
+    "Multistreamable", "NoWait", "ParameterConstraints", "PartialRowWiseAdam", "PartialRowWiseLAMB", "Pipelineable",
+    "PoolingType", "QuantEmbeddingBagCollection", "QuantEmbeddingCollection", "RowWiseAdagrad", "SGD",
+    "ShardedEmbeddingBagCollection", "ShardedEmbeddingCollection", "ShardingEnv", "ShardingPlan", "ShardingType",
+    "Topology", "TrainPipelineBase", "TrainPipelineSparseDist", "adopt", "apply_optimizer_in_backward", "apply_to_all",
+    "column_wise", "construct_module_sharding_plan", "data_parallel", "get_default_sharders", "grid_shard",
     "in_backward_optimizer_filter", "pack", "process_group", "quantize", "quantize_embeddings", "release", "row_wise",
     "table_column_wise", "table_row_wise", "table_wise",
 ]  # fmt: skip

@@ -50,7 +50,7 @@ _ABSENT = {
     "dense modules and data": (
         "MLP Perceptron SwishLayerNorm DeepFM FactorizationMachine CrossNet LowRankCrossNet VectorCrossNet "
         "LowRankMixtureCrossNet SimpleDeepFMNN DLRM DLRM_DCN DLRM_Projection DLRMTrain SparseArch DenseArch OverArch "
-        "InteractionArch RecMetricModule RecMetric Multistreamable Pipelineable RandomRecDataset",
+        "InteractionArch RecMetricModule RecMetric RandomRecDataset",
         "take TorchRec's own: dense modules work over these tables as they are",
     ),
     "inference": (
@@ -68,7 +68,7 @@ _PATHS = (
     "distributed.planner.types distributed.sharding_plan distributed.train_pipeline "
     "distributed.train_pipeline.train_pipelines distributed.types inference inference.modules modules "
     "modules.embedding_configs modules.embedding_modules optim optim.apply_optimizer_in_backward optim.keyed "
-    "optim.optimizers optim.rowwise_adagrad quant quant.embedding_modules sparse sparse.jagged_tensor"
+    "optim.optimizers optim.rowwise_adagrad quant quant.embedding_modules sparse sparse.jagged_tensor streamable"
 )
 
 

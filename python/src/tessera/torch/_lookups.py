@@ -146,8 +146,8 @@ def _refuse_plain_ddp(module: Any, fused: bool) -> None:
 
 
 def dense_gradients(module: Any, batch: Dict[str, Any], features: Any, grad: Any) -> Dict[str, Tensor]:
-    """The gradient of each table, float32 [rows, dim], of a collection on one rank. Tables whose rows have none are left
-    out."""
+    """The gradient of each table, float32 [rows, dim], of a collection on one rank, except of those whose rows have
+    none."""
     core = module.core
     used = {config.name for config, _, name in module.outputs_in_order() if core.kind == "bags" or name in grad}
     out = {name: torch.zeros(shape) for name, shape in core.tables.items() if name in used}

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import itertools
 import weakref
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 import numpy as np
 import torch
@@ -17,11 +17,11 @@ from ._keyed import KeyedTensor
 from ._sparse import KeyedJaggedTensor
 
 # The batch of every operator: a KeyedJaggedTensor, and the collection that looks it up. dense: parameters that get a
-# gradient. rows: all tables' rows as the graph has them, which tells whether it has changed them before. Keys are lines of one text,
-# because torch.jit has no lists of texts.
+# gradient. rows: all tables' rows as the graph has them, which shows whether the graph has changed them. Keys are lines
+# of one text, because torch.jit has no lists of texts.
 _BATCH = (
-    "Tensor values, Tensor lengths, Tensor? weights, Tensor? inverse, Tensor[] dense, Tensor[] rows, str collection, str keys, "
-    "SymInt[]? strides, SymInt samples"
+    "Tensor values, Tensor lengths, Tensor? weights, Tensor? inverse, Tensor[] dense, Tensor[] rows, str collection, "
+    "str keys, SymInt[]? strides, SymInt samples"
 )
 _SCHEMAS = (
     f"pooled(Tensor? asked, {_BATCH}, int width, bool learns) -> (Tensor, Tensor)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Callable, Generic, Iterator, Optional, Tuple, TypeVar
 
@@ -19,6 +20,22 @@ _STAGES = ("start_sparse_data_dist", "wait_sparse_data_dist", "clear_sparse_data
 
 In = TypeVar("In")
 Out = TypeVar("Out")
+
+
+class Multistreamable(abc.ABC):
+    """What TorchRec's programs derive batches from."""
+
+    @abc.abstractmethod
+    def record_stream(self, stream: Any) -> None:
+        """Calls ``record_stream`` of tensors on a GPU; on the CPU nobody calls it."""
+
+
+class Pipelineable(Multistreamable):
+    """A batch that a pipeline copies to its device."""
+
+    @abc.abstractmethod
+    def to(self, device: torch.device, non_blocking: bool) -> Pipelineable:
+        """A copy on a device; on the CPU nobody calls it."""
 
 
 @lacks(*_STAGES, instead="progress(dataloader_iter) does all of a step")

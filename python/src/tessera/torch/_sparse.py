@@ -313,7 +313,7 @@ class KeyedJaggedTensor(_Jagged):
             self._length_per_key = [part.sum().item() for part in parts]
             if torch.compiler.is_compiling():
                 for count in self._length_per_key:
-                    torch._check_is_size(count)
+                    torch._check(count >= 0)
         return self._length_per_key
 
     def offset_per_key(self) -> List[int]:

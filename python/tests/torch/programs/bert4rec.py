@@ -33,8 +33,9 @@ dist.init_process_group("gloo")
 world = dist.get_world_size()
 ec = torchrec.EmbeddingCollection(
     device=torch.device("meta"),
-    tables=[torchrec.EmbeddingConfig(name="item_table", embedding_dim=DIM, num_embeddings=ITEMS, feature_names=["item"])],
-)
+    tables=[torchrec.EmbeddingConfig(name="item_table", embedding_dim=DIM, num_embeddings=ITEMS,
+                                     feature_names=["item"])],
+)  # fmt: skip
 fused = {"optimizer": EmbOptimType.EXACT_ADAGRAD, "learning_rate": 0.1, "eps": 1e-6}
 sharder = EmbeddingCollectionSharder(fused_params=fused)
 cut = {"item_table": row_wise(compute_kernel="fused")}

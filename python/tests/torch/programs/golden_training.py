@@ -14,12 +14,13 @@ from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backwa
 from torchrec.optim.keyed import CombinedOptimizer, KeyedOptimizerWrapper
 from torchrec.optim.optimizers import in_backward_optimizer_filter
 from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
+from torchrec.streamable import Pipelineable
 
 KEYS = [f"cat_{i}" for i in range(4)]
 
 
 @dataclass
-class Batch:
+class Batch(Pipelineable):
     dense: torch.Tensor
     sparse: torchrec.KeyedJaggedTensor
     labels: torch.Tensor
@@ -69,8 +70,8 @@ apply_optimizer_in_backward(RowWiseAdagrad, model.ebc.parameters(), {"lr": 0.2})
 kinds = ["column_wise", "table_wise"]
 planner = EmbeddingShardingPlanner(
     topology=Topology(world_size=dist.get_world_size(), compute_device="cpu"),
-    constraints={f"t_{key}": ParameterConstraints(sharding_types=[kinds[i % 2]], compute_kernels=["fused"], min_partition=4)
-                 for i, key in enumerate(KEYS)},
+    constraints={f"t_{key}": ParameterConstraints(sharding_types=[kinds[i % 2]], compute_kernels=["fused"],
+                                                  min_partition=4) for i, key in enumerate(KEYS)},
 )  # fmt: skip
 plan = planner.collective_plan(model, [EmbeddingBagCollectionSharder()], dist.group.WORLD)
 model = DistributedModelParallel(
