@@ -161,6 +161,22 @@ def dense():
     assert not torch.equal(a["embedding_bags.r.weight"], whole_rows()["embedding_bags.r.weight"])
 
 
+def clip():
+    """clip_grad_norm_ takes the norm of all ranks' rows, and is the same on every rank."""
+    for kind in (2.0, 1.0, float("inf")):
+        model = made(fused=False)
+        set_rows(model)
+        trained(model, steps=1)
+        flat = torch.cat([p.grad.reshape(-1) for p in model.parameters()])
+        norms = torch.cat(gathered(torch.linalg.vector_norm(flat, kind).reshape(1)))
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 0.1, kind)
+        torch.testing.assert_close(norm, torch.linalg.vector_norm(norms, kind))
+        assert same_everywhere(norm.reshape(1)) and norm > norms.min()
+        flat = torch.cat([p.grad.reshape(-1) for p in model.parameters()])
+        norms = torch.cat(gathered(torch.linalg.vector_norm(flat, kind).reshape(1)))
+        assert abs(torch.linalg.vector_norm(norms, kind) - 0.1) < 1e-4
+
+
 class Bag(nn.Module):
     def __init__(self):
         super().__init__()

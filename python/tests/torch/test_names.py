@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -179,3 +180,53 @@ def test_rows_of_bfloat16():
     assert ebc.state_dict()["embedding_bags.a.weight"].dtype is torch.bfloat16
     ebc.load_state_dict({"embedding_bags.a.weight": torch.full((6, 4), 1.5, dtype=torch.bfloat16)})
     assert ebc.core.weight("a").tolist() == [[1.5] * 4] * 6
+
+
+TYPED = """
+import tessera
+import tessera.torch as torchrec
+from tessera.torch.distributed.planner import EmbeddingShardingPlanner, Topology
+from tessera.torch.modules.embedding_configs import EmbeddingBagConfig
+from tessera.torch.optim.apply_optimizer_in_backward import apply_optimizer_in_backward
+from tessera.torch.quant.embedding_modules import EmbeddingBagCollection as Quantized
+
+config: EmbeddingBagConfig = torchrec.EmbeddingBagConfig(4, 2, "a", feature_names=["x"])
+planner: EmbeddingShardingPlanner = EmbeddingShardingPlanner(Topology(2))
+kind: type = Quantized
+tessera.Optimizer("exact_sgd", learning_rate=0.1)
+"""
+MISSPELT = (
+    ("import tessera.torch\ntessera.torch.EmbeddingBagColection", "EmbeddingBagColection"),
+    ("from tessera.torch.distributed.planner import Topologie", "Topologie"),
+    ("from tessera.torch.distributed.planers import Topology", "planers"),
+    ("import tessera\ntessera.Optimiser", "Optimiser"),
+    ("import tessera.torch as tt\ntt.KeyedJaggedTensor.concatenate", "concatenate"),
+)
+
+
+def test_type_checkers_know_the_names(tmp_path):
+    api = pytest.importorskip("mypy.api")
+    package = Path(tt.__file__).parent
+    for path in tt._counterpart._PATHS.split():
+        place = package.joinpath(*path.split("."))
+        assert place.with_suffix(".pyi").exists() or (place / "__init__.pyi").exists(), path
+    for i, (text, name) in enumerate([(TYPED, ""), *MISSPELT]):
+        (tmp_path / f"program{i}.py").write_text(text)
+    files = [str(tmp_path / f"program{i}.py") for i in range(len(MISSPELT) + 1)]
+    options = ["--no-implicit-reexport", "--cache-dir", str(tmp_path / "cache"), "--no-error-summary"]
+    told = api.run([*options, *files])[0].splitlines()
+    found = [[line for line in told if f"program{i}.py" in line and "error" in line] for i in range(len(files))]
+    assert not found[0], found[0]
+    for lines, (_, name) in zip(found[1:], MISSPELT):
+        assert len(lines) == 1 and name in lines[0], (name, lines)
+
+
+def test_public_methods_have_a_docstring():
+    for name in tt.__all__:
+        found = getattr(tt, name)
+        assert inspect.getdoc(found), name
+        for key, value in vars(found).items() if inspect.isclass(found) else ():
+            ours = inspect.isfunction(value) and str(value.__module__).startswith("tessera")
+            assert key.startswith("_") or not ours or inspect.getdoc(value), f"{name}.{key}"
+    for key in "values weights lengths offsets weights_or_none".split():
+        assert inspect.getdoc(getattr(tt.KeyedJaggedTensor, key)), key

@@ -258,6 +258,15 @@ def test_rates_of_tables_that_share_one_are_refused_if_they_differ():
     assert [model.module.core.learning_rate(t) for t in "ab"] == [0.25, 0.1]
 
 
+def test_groups_of_fused_optimizers_have_rates_only():
+    optimizer = tt.DistributedModelParallel(bags(SGD)).fused_optimizer
+    with pytest.raises(NotImplementedError, match="takes no others"):
+        optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
+    optimizer.param_groups[0]["weight_decay"] = 0.1
+    with pytest.raises(NotImplementedError, match="weight_decay of a fused optimizer cannot be changed"):
+        optimizer.step()
+
+
 def test_optimizers_are_what_their_options_say():
     both = tt.KeyedJaggedTensor(["x"], torch.tensor([0, 1]), lengths=torch.tensor([2]))
     made = tt.EmbeddingBagCollectionSharder({"optimizer": tt.EmbOptimType.EXACT_SGD, "momentum": 0.9}).optimizer
@@ -525,6 +534,7 @@ def test_results_that_may_be_waited_for():
 
     later = Later()
     assert (torch.add(later, 1) == 2).all() and later.shape == (3,) and (2 * later)[0] == 2 and len(later) == 3
+    assert (abs(-later) == 1).all()
     assert tt.NoWait(4).wait() == 4
 
 
@@ -574,7 +584,7 @@ def test_exported_and_traced_models_need_no_library():
     torch.testing.assert_close(tt._traced.pooled(model.e, batch()).values(), model.e(batch()).values())
 
 
-@pytest.mark.parametrize("what", ["ddp", "shards", "states", "dense", "tutorial", "rank0"])
+@pytest.mark.parametrize("what", ["ddp", "shards", "states", "dense", "clip", "tutorial", "rank0"])
 @pytest.mark.parametrize("backend", ["gloo", "tessera"])
 def test_rows_on_two_ranks(what, backend, tmp_path):
     assert "all right" in run_ranks("rows.py", backend, what, tmp_path, timeout=300)

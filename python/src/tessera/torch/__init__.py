@@ -5,7 +5,7 @@ TorchRec's modules are known under this one's name: ``from tessera.torch.distrib
 What has no counterpart raises ``NotImplementedError`` with a sentence that names it.
 """
 
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import TYPE_CHECKING
 from typing import Any as _Any
 
 import torch.distributed as _dist
@@ -15,6 +15,7 @@ from ._adopt import adopt, release
 from ._awaitable import Awaitable, LazyAwaitable, LazyNoWait, NoWait
 from ._counterpart import absent as _absent
 from ._counterpart import make_paths as _make_paths
+from ._clipping import watch as _watch_clipping
 from ._configs import EmbeddingBagConfig, EmbeddingConfig
 from ._fused import FusedOptimizer
 from ._modules import EmbeddingBagCollection, EmbeddingCollection
@@ -74,6 +75,7 @@ from ._sparse import JaggedTensor, KeyedJaggedTensor
 from ._trees import register as _register_trees
 
 _watch()
+_watch_clipping()
 _register_trees()
 _register_ops()
 if _dist.is_available():
@@ -98,7 +100,7 @@ __all__ = [
 _make_paths()
 
 
-if not _TYPE_CHECKING:  # a type checker knows the names
+if not TYPE_CHECKING:  # a type checker knows the names
 
     def __getattr__(name: str) -> _Any:
         raise AttributeError(name) if name.startswith("_") else _absent(name)

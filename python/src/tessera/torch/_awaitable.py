@@ -78,7 +78,10 @@ def _of_result(function: Callable) -> Callable:
     return method
 
 
-_OPERATORS = "add sub mul truediv floordiv mod pow matmul and or xor lt le gt ge eq ne neg invert getitem contains"
+_OPERATORS = (
+    "add sub mul truediv floordiv mod pow matmul and or xor lt le gt ge eq ne neg pos abs invert getitem setitem "
+    "contains"
+)
 for _name in _OPERATORS.split():
     setattr(LazyAwaitable, f"__{_name}__", _of_result(getattr(operator, f"__{_name}__")))
 for _name in "add sub mul truediv floordiv mod pow matmul".split():

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ._embeddings import Embeddings
 
 _COUNTED = ("adam", "lamb")  # optimizers whose formula has the number of steps
+_FIXED = {"momentum", "betas", "eps", "weight_decay", "dampening", "nesterov", "alpha", "rho", "maximize"}
 
 
 class FusedOptimizer(torch.optim.Optimizer):
@@ -55,8 +56,20 @@ class FusedOptimizer(torch.optim.Optimizer):
         """Whether ``state_dict()`` has the groups with their learning rates."""
         self._with_groups = save
 
+    def add_param_group(self, param_group: Dict[str, Any]) -> None:
+        """Refused: there is a group for each table."""
+        if len(self.param_groups) >= max(1, len(self._tables)):
+            raise NotImplementedError("a fused optimizer has a group for each of its tables, and takes no others")
+        super().add_param_group(param_group)
+
     def _hand_on(self) -> None:
         changed = []
+        for group in self.param_groups:
+            if not _FIXED.isdisjoint(group):
+                raise NotImplementedError(
+                    f"{sorted(_FIXED.intersection(group))[0]} of a fused optimizer cannot be changed by its "
+                    "param_groups, only lr: give it in fused_params, or to apply_optimizer_in_backward"
+                )
         for i, (module, table, _) in enumerate(self._tables):
             rate = float(self.param_groups[i]["lr"])
             if rate != self._applied[i]:

@@ -38,6 +38,12 @@ def table_of(parameter: Tensor) -> Optional[Tuple[Embeddings, str]]:
     return None if found is None else (found, table)
 
 
+def known() -> List[Tuple[Tensor, Tuple[Embeddings, str]]]:
+    """All parameters of tables that live, with their collections and tables."""
+    pairs = [(parameter, table_of(parameter)) for parameter in list(_of_tables.keys())]
+    return [(parameter, place) for parameter, place in pairs if place is not None]
+
+
 def trained_in_backward(parameter: Tensor) -> bool:
     """Whether an optimizer updates a parameter in backward."""
     place = table_of(parameter)

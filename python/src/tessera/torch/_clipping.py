@@ -1,0 +1,57 @@
+"""PyTorch's clip_grad_norm_ over sharded tables: each rank has other rows, and the norm is that of all of them."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, List, Optional, Sequence, Tuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad
+
+from . import _weights
+
+
+def _shards(gradients: Sequence[Tensor]) -> Tuple[List[Tensor], List[Tensor], Any]:
+    """The gradients that other ranks have other parts of, those that all ranks have alike, and the ranks."""
+    own, group = set(), None
+    for parameter, (found, table) in _weights.known():
+        planned = getattr(found, "_planned", {}).get(table)
+        if planned is not None and planned["combine"] != "replica" and parameter.grad is not None:
+            if found.core._group.world_size > 1:
+                own.add(id(parameter.grad))
+                group = found.core._group
+    return [g for g in gradients if id(g) in own], [g for g in gradients if id(g) not in own], group
+
+
+def _over_ranks(norm: Tensor, kind: float, group: Any) -> float:
+    """The norm of all ranks' parts, of this rank's."""
+    total = np.array([float(norm) if math.isinf(kind) else float(norm) ** kind], np.float32)
+    group.all_reduce(total, "max" if math.isinf(kind) else "sum")
+    return float(total[0]) if math.isinf(kind) else float(total[0]) ** (1 / kind)
+
+
+def watch() -> None:
+    """Lets clip_grad_norm_ know which gradients are parts. Done by ``import tessera.torch``."""
+    plain = getattr(clip_grad, "_get_total_norm", None)
+    if plain is None or hasattr(plain, "_tessera"):
+        return
+
+    @functools.wraps(plain)
+    def total_norm(tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: Any = None) -> Any:
+        given = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+        shards, alike, group = _shards(given)
+        if not shards:
+            return plain(given, norm_type, error_if_nonfinite, foreach)
+        kind = float(norm_type)
+
+        def norm(parts: List[Tensor]) -> Optional[Tensor]:
+            return plain([part for part in parts if part.numel()], kind, False, foreach)
+
+        both = torch.stack([torch.tensor(_over_ranks(norm(shards), kind, group)), torch.as_tensor(norm(alike)).float()])
+        return plain([torch.linalg.vector_norm(both, kind)], 2.0, error_if_nonfinite, foreach)
+
+    total_norm._tessera = True  # type: ignore[attr-defined]
+    clip_grad._get_total_norm = total_norm
