@@ -161,6 +161,7 @@ ColumnSeen ColumnLook::seen(bool words_may_miss) const {
     out.distinct = out.items.distinct(), out.once = out.items.once();
     out.weighted = out.items.weighted();
   }
+  out.lengths = list_ ? lengths_ : out.items.lengths();
   out.numbers_among = numbers_.count();
   out.repeated = repeated_;
   out.counts = counts_, out.sorted = sorted_, out.hours = hours_;

@@ -45,6 +45,7 @@ struct ColumnSeen {
   bool list = false;                       // the file format has lists, so fields are list values
   bool weighted = false;                   // a list whose items have weights
   ListText items;                          // kLists made of texts
+  NumberSummary lengths;                   // kLists: items of each row that has a value
   uint64_t words_hash = 0;                 // hash over all fields in order; equal columns have equal hashes
   // The last tenth of the rows, and the others.
   double tail_mean = 0, head_mean = 0;  // means of the numbers
@@ -66,6 +67,8 @@ class ColumnLook {
 
   // `tail` is true for rows in the last tenth.
   void add(std::string_view field, bool tail);
+  // The row whose items have been added is a list of that many.
+  void end_list(int64_t length) { lengths_.add(static_cast<double>(length)); }
   // `words_may_miss`: the reader has an option that treats words such as NA as missing numbers.
   ColumnSeen seen(bool words_may_miss) const;
 
@@ -91,7 +94,7 @@ class ColumnLook {
   std::optional<HyperLogLog> estimate_;  // set once the bounds are reached
   int64_t fields_ = 0, tail_fields_ = 0, empty_ = 0, words_ = 0, times_ = 0, texts_ = 0;
   bool hours_ = false, repeated_ = false;
-  NumberSummary numbers_, days_;
+  NumberSummary numbers_, days_, lengths_;
   int64_t tail_numbers_ = 0;
   double tail_sum_ = 0;
   double previous_ = 0;

@@ -21,6 +21,8 @@ class Writer {
   }
 
   std::string feature(const ColumnSeen& c, const Decision& d);
+  // The same text for a column that the job leaves out.
+  std::string left_out(const ColumnSeen& c, const Decision& d);
 
   std::vector<std::string> tables;
   size_t dense = 0;
@@ -125,6 +127,13 @@ std::string Writer::feature(const ColumnSeen& c, const Decision& d) {
   return out;
 }
 
+std::string Writer::left_out(const ColumnSeen& c, const Decision& d) {
+  const size_t tables_before = tables.size(), dense_before = dense;
+  std::string out = feature(c, d);
+  tables.resize(tables_before), dense = dense_before;
+  return out;
+}
+
 // A comment on what is uncertain about a feature, and what to write instead if the guess is wrong.
 std::string feature_note(const ColumnSeen& c, const Decision& d) {
   if (c.form == Form::kWritten && c.written.ambiguous)
@@ -166,8 +175,8 @@ std::string strangers_note(const ColumnSeen& c) {
 }
 
 // Comments a column out that most likely gives the label away, and says what to write if it does not.
-std::string other_label(const ColumnSeen& c, const Decision& d, Writer writer, bool any_dense) {
-  const std::string feature = writer.feature(c, d);
+std::string other_label(const ColumnSeen& c, const Decision& d, Writer& writer, bool any_dense) {
+  const std::string feature = writer.left_out(c, d);
   const LabelForm form = label_form(c);
   std::string out = comment(str_cat("left out because ", d.reason, ": ", quoted(c.name),
                                     ". If it is a feature that is known before the label, "
@@ -203,8 +212,9 @@ std::string summary(const ColumnSeen& c) {
   if (is_number(c))
     out += str_cat(", ", plain_number(c.numbers.least()), " to ", plain_number(c.numbers.most()), ", mean ",
                    short_number(c.numbers.mean()), ", deviation ", short_number(c.numbers.deviation()));
-  if (c.form == Form::kLists && !c.list)
-    out += str_cat(", ", short_number(c.items.mean_length()), " a row, at most ", c.items.longest());
+  if (c.lengths.count() > 0)
+    out += str_cat(", ", short_number(c.lengths.mean()), " a row, half of the rows up to ",
+                   short_number(quantile(c.lengths.sample(), 0.5)), ", at most ", plain_number(c.lengths.most()));
   const bool few = (c.form == Form::kTexts || c.form == Form::kLists) && !c.values.empty() && c.repeated;
   if (few && !c.list) {
     const double share = 100.0 * static_cast<double>(c.values.front().count) / static_cast<double>(c.fields);

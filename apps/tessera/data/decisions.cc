@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
+#include <utility>
 
 #include "data/odd_texts.h"
 #include "data/toml_text.h"
@@ -65,16 +67,25 @@ bool is_key(const ColumnSeen& c) {
          static_cast<double>(c.distinct) > 0.97 * there(c);
 }
 
-std::string why_left_out(const ColumnSeen& c, const std::vector<ColumnSeen>& columns, size_t at) {
+// The first column with each content.
+class Contents {
+ public:
+  // Returns the earlier column of which this one is a copy, or null.
+  const ColumnSeen* original_of(const ColumnSeen& c) {
+    if (c.list || c.form == Form::kEmpty || c.name.empty()) return nullptr;
+    const auto [first, fresh] = first_.try_emplace({c.words_hash, c.fields}, &c);
+    return fresh ? nullptr : first->second;
+  }
+
+ private:
+  std::map<std::pair<uint64_t, int64_t>, const ColumnSeen*> first_;
+};
+
+std::string why_left_out(const ColumnSeen& c, Contents& contents) {
   if (!c.unknown_type.empty()) return str_cat("no values of its type can be read, ", c.unknown_type);
   if (c.form == Form::kEmpty) return "it is empty";
   if (c.name.empty()) return "it has no name, like an index that a program writes next to the columns";
-  for (size_t i = 0; i < at; ++i) {
-    const ColumnSeen& o = columns[i];
-    if (!c.list && !o.list && o.form != Form::kEmpty && !o.name.empty() && o.fields == c.fields &&
-        o.words_hash == c.words_hash)
-      return str_cat("it is a copy of ", quoted(o.name));
-  }
+  if (const ColumnSeen* original = contents.original_of(c)) return str_cat("it is a copy of ", quoted(original->name));
   if (c.distinct == 1 && c.missing == 0) return str_cat("each row has the same value, ", quoted(c.values.front().text));
   if (c.form == Form::kNested) return "its fields begin with a bracket and are not lists of items";
   if (c.form == Form::kTimes || is_epoch(c)) return {};
@@ -130,13 +141,15 @@ void as_feature(const ColumnSeen& c, Decision& d) {
 
 std::vector<Decision> decide(const std::vector<ColumnSeen>& columns, const Labels& labels) {
   std::vector<Decision> out(columns.size());
+  Contents contents;
+  for (const size_t l : labels.columns) (void)contents.original_of(columns[l]);  // wherever it is, a copy of a label is one
   for (size_t i = 0; i < columns.size(); ++i) {
     Decision& d = out[i];
     if (std::find(labels.columns.begin(), labels.columns.end(), i) != labels.columns.end()) {
       d.kind = Decision::Kind::kLabel;
       continue;
     }
-    d.reason = why_left_out(columns[i], columns, i);
+    d.reason = why_left_out(columns[i], contents);
     if (!d.reason.empty()) {
       d.kind = Decision::Kind::kLeftOut;
       continue;

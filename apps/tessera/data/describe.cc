@@ -59,6 +59,7 @@ void look_at(std::span<const tsr_reader_values> values, int64_t rows, int64_t ta
       const int64_t begin = lists != nullptr ? lists[row] : row, end = lists != nullptr ? lists[row + 1] : row + 1;
       for (int64_t i = begin; i < end; ++i)
         columns[c].add({bytes + texts[i], static_cast<size_t>(texts[i + 1] - texts[i])}, row >= tail);
+      if (lists != nullptr) columns[c].end_list(end - begin);
     }
   }
 }

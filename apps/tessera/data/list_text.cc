@@ -52,6 +52,7 @@ ListText::Items ListText::cut(const std::vector<Value>& values, char separator) 
   for (const auto& [field, times, tail] : values) {
     if (field.find(separator) == std::string::npos) {
       out.weighted_alone += id_with_weight(field).empty() ? 0 : times;
+      out.lengths.add(1, times);
       continue;
     }
     out.fields += times;
@@ -72,7 +73,7 @@ ListText::Items ListText::cut(const std::vector<Value>& values, char separator) 
       out.all += times;
       count(item, times, out.distinct);
     }
-    out.longest = std::max(out.longest, length);
+    out.lengths.add(static_cast<double>(length), times);
   }
   return out;
 }
@@ -125,8 +126,7 @@ bool ListText::take_brackets(const std::vector<Value>& values) {
       count(item, times, items.distinct);
     }
     items.wholes += length > 1 ? 1 : 0;
-    items.longest = std::max(items.longest, length);
-    items.fields += times;
+    items.lengths.add(static_cast<double>(length), times);
   }
   take(items, separator, false);
   return true;
@@ -139,8 +139,7 @@ void ListText::take(const Items& items, char separator, bool weighted) {
   wholes_ = items.wholes;
   distinct_ = std::ssize(counts);
   once_ = std::count_if(counts.begin(), counts.end(), [](const auto& c) { return c.second == 1; });
-  longest_ = items.longest;
-  mean_length_ = items.fields == 0 ? 0 : static_cast<double>(items.all) / static_cast<double>(items.fields);
+  lengths_ = items.lengths;
 }
 
 ListText::ListText(const std::vector<Value>& values, int64_t there, bool exact) {

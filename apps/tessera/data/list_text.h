@@ -7,6 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "data/number_summary.h"
+
 namespace tessera::cli {
 
 // `text` without blanks and tabs at its ends.
@@ -34,8 +36,7 @@ class ListText {
   int64_t wholes() const { return wholes_; }      // distinct fields that have several items
   int64_t distinct() const { return distinct_; }  // distinct items
   int64_t once() const { return once_; }          // items that occurred once
-  double mean_length() const { return mean_length_; }
-  int64_t longest() const { return longest_; }
+  const NumberSummary& lengths() const { return lengths_; }  // items of each row that has a value
 
  private:
   using Counts = std::unordered_map<std::string, int64_t>;
@@ -44,7 +45,8 @@ class ListText {
     int64_t fields = 0;          // fields with the separator
     int64_t weighted_alone = 0;  // weighted fields without it
     int64_t wholes = 0;          // distinct fields with it
-    int64_t all = 0, empty = 0, weighted = 0, longest = 0;
+    int64_t all = 0, empty = 0, weighted = 0;
+    NumberSummary lengths;
     Counts distinct, ids;  // ids are items without their weights, as long as all have one
   };
   enum class Reading { kWhole, kEither, kList, kWeighted };
@@ -56,8 +58,8 @@ class ListText {
 
   char separator_ = 0, other_separator_ = 0;
   bool bracketed_ = false, weighted_ = false, nested_ = false;
-  int64_t wholes_ = 0, distinct_ = 0, once_ = 0, longest_ = 0;
-  double mean_length_ = 0;
+  int64_t wholes_ = 0, distinct_ = 0, once_ = 0;
+  NumberSummary lengths_;
 };
 
 }  // namespace tessera::cli

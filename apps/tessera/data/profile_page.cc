@@ -18,11 +18,11 @@ struct Bin {
 };
 
 // Ranges of equal width between the 1st and the 99th percentile; the outermost ones include everything outside.
-std::vector<Bin> bins_of_numbers(const ColumnSeen& c) {
+std::vector<Bin> bins_of_numbers(const NumberSummary& numbers) {
   constexpr size_t kBins = 24;
-  const std::vector<double> sample = c.numbers.sample();
+  const std::vector<double> sample = numbers.sample();
   double low = quantile(sample, 0.01), high = quantile(sample, 0.99);
-  if (low == high) low = c.numbers.least(), high = c.numbers.most();
+  if (low == high) low = numbers.least(), high = numbers.most();
   if (low == high) return {};
   std::vector<double> counts(kBins);
   for (const double x : sample) {
@@ -49,21 +49,26 @@ std::vector<Bin> bins_of_values(const ColumnSeen& c) {
   return out;
 }
 
-std::string histogram(const ColumnSeen& c) {
+std::string histogram(const std::vector<Bin>& bins, const std::string& title) {
   constexpr double kWidth = 480, kHeight = 72;
-  const bool numbers = c.form == Form::kNumbers || c.form == Form::kWritten || c.form == Form::kTimes;
-  const bool few = c.exact && c.distinct <= 24;
-  const std::vector<Bin> bins = numbers && !few ? bins_of_numbers(c) : bins_of_values(c);
   if (bins.empty()) return {};
   double highest = 0;
   for (const Bin& b : bins) highest = std::max(highest, b.height);
-  Svg svg(kWidth, kHeight, str_cat("how often the values of ", c.name, " come"));
+  Svg svg(kWidth, kHeight, title);
   const double step = kWidth / static_cast<double>(std::max<size_t>(bins.size(), 8));
   for (size_t i = 0; i < bins.size(); ++i) {
     const double height = highest > 0 ? std::max(1.0, bins[i].height / highest * (kHeight - 4)) : 1;
     svg.rect(static_cast<double>(i) * step + 1, kHeight - height, step - 2, height, color(0), bins[i].tip);
   }
   return "<figure>" + svg.str() + "</figure>\n";
+}
+
+std::string histograms(const ColumnSeen& c) {
+  const bool numbers = c.form == Form::kNumbers || c.form == Form::kWritten || c.form == Form::kTimes;
+  const bool few = c.exact && c.distinct <= 24;
+  return histogram(numbers && !few ? bins_of_numbers(c.numbers) : bins_of_values(c),
+                   str_cat("how often the values of ", c.name, " come")) +
+         histogram(bins_of_numbers(c.lengths), str_cat("how many items the rows of ", c.name, " have"));
 }
 
 std::string role_of(const Decision& d) {
@@ -91,7 +96,7 @@ std::string profile_page(const std::vector<ColumnSeen>& columns, const std::vect
     const ColumnSeen& c = columns[i];
     const std::string name = c.name.empty() ? "(without a name)" : escaped(c.name);
     const std::string text = str_cat(summary(c), ". ", role_of(decisions[i]), ".");
-    const std::string image = histogram(c);
+    const std::string image = histograms(c);
     out += html_section(name, escaped(text), image.empty() ? "<p></p>\n" : image);
   }
   return html_document("tessera data describe", out + html_details("The job", job));

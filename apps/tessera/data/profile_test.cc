@@ -10,6 +10,7 @@
 
 #include "config/test_refusal.h"
 #include "data/column_look.h"
+#include "data/columns_toml.h"
 #include "data/decisions.h"
 #include "data/encoding.h"
 #include "data/label_choice.h"
@@ -99,6 +100,21 @@ TEST(ColumnLook, ListsInBrackets) {
   EXPECT_EQ(look("a", 200, [](int i) { return str_cat("[", i % 5, " ", i % 7, "]"); }).items.separator(), ' ');
 }
 
+// Lengths are those of all rows: also of rows with one item or none.
+TEST(ColumnLook, LengthsOfLists) {
+  const ColumnSeen texts = look("a", 200, [](int i) { return i % 2 == 0 ? "u|v|w" : "u"; });
+  EXPECT_EQ(texts.lengths.mean(), 2);
+  EXPECT_EQ(texts.lengths.most(), 3);
+  EXPECT_THAT(summary(texts), HasSubstr("3 different items, 2 a row, half of the rows up to 2, at most 3"));
+  EXPECT_EQ(look("a", 90, [](int i) { return i % 3 == 0 ? "[]" : "['a', 'b', 'c']"; }).lengths.mean(), 2);
+  ColumnLook typed("a", true, false, {});
+  for (const int64_t length : {0, 1, 8}) {
+    for (int64_t i = 0; i < length; ++i) typed.add(str_cat(i), false);
+    typed.end_list(length);
+  }
+  EXPECT_THAT(summary(typed.seen(true)), HasSubstr("3 a row, half of the rows up to 1, at most 8"));
+}
+
 TEST(WrittenNumbers, AZeroBeforeACommaIsADecimalComma) {
   const auto written = written_numbers({"0,238", "0,980", "1,250"});
   ASSERT_TRUE(written);
@@ -141,17 +157,19 @@ TEST(Decisions, KeysCopiesAndConstantsAreLeftOut) {
   columns.push_back(look("movie", rows, [](int i) { return str_cat("film ", i % 50); }));
   columns.push_back(look("price", rows, [](int i) { return str_cat(i % 9000, ".5"); }));
   columns.push_back(look("click", rows, [](int i) { return str_cat(i % 2); }));
+  columns.insert(columns.begin(), look("bought", rows, [](int i) { return str_cat(i % 2); }));
   const std::vector<Decision> d = decide(columns, choose_labels(columns, "click"));
   const std::vector<std::string> reasons = {"it has no name", "it counts the rows", "it numbers the rows",
                                             "nearly every row has a different value", "each row has the same value"};
+  EXPECT_EQ(d[0].reason, "it is a copy of \"click\"") << "it gives the label away";
   for (size_t i = 0; i < reasons.size(); ++i) {
-    EXPECT_EQ(d[i].kind, Decision::Kind::kLeftOut) << columns[i].name;
-    EXPECT_THAT(d[i].reason, HasSubstr(reasons[i]));
+    EXPECT_EQ(d[i + 1].kind, Decision::Kind::kLeftOut) << columns[i + 1].name;
+    EXPECT_THAT(d[i + 1].reason, HasSubstr(reasons[i]));
   }
-  EXPECT_TRUE(d[5].ids);
-  EXPECT_EQ(d[6].reason, "it is a copy of \"film\"");
-  EXPECT_TRUE(d[7].dense && d[7].buckets && !d[7].ids);
-  EXPECT_EQ(d[8].kind, Decision::Kind::kLabel);
+  EXPECT_TRUE(d[6].ids);
+  EXPECT_EQ(d[7].reason, "it is a copy of \"film\"");
+  EXPECT_TRUE(d[8].dense && d[8].buckets && !d[8].ids);
+  EXPECT_EQ(d[9].kind, Decision::Kind::kLabel);
 }
 
 TEST(Decisions, TimesAndFewNumbers) {

@@ -333,6 +333,19 @@ FoundCheckpoints find_checkpoints(const std::string& directory, const DirectoryL
   return out;
 }
 
+void remove_checkpoints(const std::string& directory) {
+  const std::string target = absolute(directory);
+  if (type_of(target) != S_IFDIR) return;
+  const Contents contents = contents_of(target);
+  for (const std::vector<int64_t>& numbers : {contents.named, contents.rests}) {
+    for (const int64_t number : numbers) remove_checkpoint(path_of(target, number));
+  }
+  for (const int64_t number : contents.staged)
+    remove_checkpoint(path_of(target, number) + std::string(kStaging));
+  std::error_code ignored;
+  fs::remove(target, ignored);
+}
+
 bool has_checkpoint(const std::string& directory) { return !newest(absolute(directory)).empty(); }
 
 }  // namespace tessera::checkpoint

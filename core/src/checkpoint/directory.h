@@ -67,5 +67,8 @@ bool has_checkpoint(const std::string& directory);
 // A checkpoint is whole if its files and those of its base are there in the right sizes. One that a killed job had not
 // renamed yet is renamed. `held` is the same as for StagedCheckpoint.
 FoundCheckpoints find_checkpoints(const std::string& directory, const DirectoryLock* held = nullptr);
+// Removes the checkpoints in DIR and the remains of interrupted saves, then DIR if it is empty. Foreign files stay, and
+// so does a checkpoint that somebody reads. The caller has no lock on DIR any more.
+void remove_checkpoints(const std::string& directory);
 
 }  // namespace tessera::checkpoint

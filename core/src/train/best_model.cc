@@ -47,8 +47,10 @@ BestFolder::~BestFolder() {
 }
 
 void BestFolder::remove() {
-  std::error_code ignored;  // what cannot be removed stays
-  if (first_rank_) fs::remove_all(path_, ignored);
+  try {
+    if (first_rank_) checkpoint::remove_checkpoints(path_);
+  } catch (const Error&) {  // it cannot be read, so it stays
+  }
 }
 
 void BestModel::check_place(const Lock& lock) {

@@ -24,7 +24,7 @@ class BestFolder {
   BestFolder& operator=(const BestFolder&) = delete;
 
   const std::string& path() const { return path_; }
-  // Removes the folder, because the job has ended and will not be resumed.
+  // Removes the model, and the folder if nothing else is in it: the job has ended and will not be resumed.
   void remove();
 
  private:
