@@ -131,7 +131,9 @@ class TrainJob {
   // Tests the trained model on the test rows. With options.save_best or validation.restore_best it is the model that
   // validated best, which the trainer then has; otherwise the final model.
   TestResult evaluate();
-  // `test`: the result of evaluate(); unset: the job was stopped, and nothing was tested. Valid on rank 0.
+  // The test of a stopped job: metrics.names without values.
+  TestResult untested() const;
+  // `test`: the result of evaluate(), or untested(); unset: the report has no metrics of a test. Valid on rank 0.
   RunReport report(const std::optional<TestResult>& test);
   // Writes to options.trace, which must not be empty. Returns rank 0's file error; "": none.
   std::string write_trace();

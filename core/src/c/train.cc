@@ -91,7 +91,7 @@ std::string trained(const Runtime& runtime, const std::shared_ptr<ProcessGroup>&
   Watch watch{in, asked.item() != 0 ? config.report.log_every : 0, group->rank() == 0};
   const bool stopped = job.train(watch.callbacks()).stopped;
   // If a rank stops, it does not wait for an evaluation.
-  const RunReport report = job.report(stopped ? std::nullopt : std::optional(job.evaluate()));
+  const RunReport report = job.report(stopped ? job.untested() : job.evaluate());
   std::string text;
   if (group->rank() == 0) {
     Json out = json_of(report);

@@ -31,13 +31,14 @@ struct Spent {
 // The result of a run, with everything that its report needs.
 struct RunResult {
   TrainResult trained;
-  double least = 0;            // ValidationScores::least()
-  Spent warm, all;             // in the first few steps, and in all
-  std::vector<double> losses;  // TrainLoop's, as the rest until waited_s
+  double least = 0;    // ValidationScores::least()
+  Spent warm, all;     // in the first few steps, and in all
+  bool ahead = false;  // batches were prepared ahead
+  // The loop's figures: TrainLoop explains them.
+  std::vector<double> losses;
   int64_t samples = 0;
   double seconds = 0, read_s = 0, waited_s = 0;
-  bool ahead = false;
-  double first_step_seconds = 0;                         // from the start of this process to the end of its first step
+  double first_step_seconds = 0;                         // RunReport::seconds_to_first_step
   std::vector<double> ids;                               // read by this rank, by column
   std::vector<std::pair<std::string, double>> training;  // final values of metrics.training
   std::optional<ArrivedRows> arrived;

@@ -49,7 +49,7 @@ TestResult TrainJob::evaluate() {
   Impl& m = *impl_;
   TESSERA_CHECK(m.run, "a job is tested after it has trained");
   Stopwatch watch;
-  TestResult out{m.setup.metrics.values(), 0, m.result.trained.model_step};
+  TestResult out = untested();
   if (!std::exchange(m.best_taken, true) && m.setup.scores) {
     BestModel best(m.setup.options.save_best, m.setup.trainer());
     out.step = m.result.trained.model_step =
@@ -63,11 +63,12 @@ TestResult TrainJob::evaluate() {
   return out;
 }
 
+TestResult TrainJob::untested() const { return {impl_->setup.metrics.values(), 0, impl_->result.trained.model_step}; }
+
 RunReport TrainJob::report(const std::optional<TestResult>& test) {
   const Impl& m = *impl_;
   TESSERA_CHECK(m.run, "a report is of a job that has trained");
-  const TestResult untested{m.setup.metrics.values(), 0, m.result.trained.model_step};
-  return run_report(m.setup, m.result, test.value_or(untested));
+  return run_report(m.setup, m.result, test.value_or(TestResult{{}, 0, m.result.trained.model_step}));
 }
 
 std::string TrainJob::write_trace() {
