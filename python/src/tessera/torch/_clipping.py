@@ -33,11 +33,29 @@ def _over_ranks(norm: Tensor, kind: float, group: Any) -> float:
     return float(total[0]) if math.isinf(kind) else float(total[0]) ** (1 / kind)
 
 
+def _refuse() -> None:
+    """The same for a PyTorch whose clip_grad_norm_ is one function: gradients of shards are refused."""
+    plain = clip_grad.clip_grad_norm_
+
+    @functools.wraps(plain)
+    def clip_grad_norm_(parameters: Any, *args: Any, **kwargs: Any) -> Tensor:
+        given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        if _shards([p.grad for p in given if p.grad is not None])[0]:
+            raise NotImplementedError("clip_grad_norm_ over sharded tables needs a newer PyTorch, such as 2.14")
+        return plain(given, *args, **kwargs)
+
+    if not hasattr(plain, "_tessera"):
+        clip_grad_norm_._tessera = True  # type: ignore[attr-defined]
+        clip_grad.clip_grad_norm_ = torch.nn.utils.clip_grad_norm_ = clip_grad_norm_
+
+
 def watch() -> None:
     """Lets clip_grad_norm_ know which gradients are parts. Done by ``import tessera.torch``."""
     plain = getattr(clip_grad, "_get_total_norm", None)
-    if plain is None or hasattr(plain, "_tessera"):
-        return
+    if plain is None:
+        return _refuse()
+    if hasattr(plain, "_tessera"):
+        return None
 
     @functools.wraps(plain)
     def total_norm(tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: Any = None) -> Any:
