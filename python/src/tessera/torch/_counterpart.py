@@ -136,6 +136,7 @@ def _method(kind: str, name: str, instead: str) -> Callable:
         raise NotImplementedError(text + (f": {instead}" if instead else ""))
 
     method.__name__ = name
+    method.__doc__ = f"Refused: it has no counterpart{f'; {instead}' if instead else ''}."
     return method
 
 
