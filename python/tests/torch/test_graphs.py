@@ -101,6 +101,8 @@ def test_what_graphs_cannot_do_is_a_sentence():
     tt.adopt(adopted, SGD)
     with pytest.raises(NotImplementedError, match="max_norm changes rows"):
         torch.export.export(adopted["e"], (torch.tensor([1]),), strict=False)
+    with pytest.raises(NotImplementedError, match="does not train its tables"):
+        torch.export.export(bags(), (batch(),), strict=False)
     lost = torch.ops.tessera.pooled
     with pytest.raises(RuntimeError, match="collection of the tables gone, which is not in this process"):
         lost(None, torch.tensor([1]), torch.tensor([1]), None, None, [], [], "gone", "x", None, 1, 2, False)

@@ -282,6 +282,8 @@ class Embeddings(nn.Module):
     def asked_of_graph(self) -> Tuple[bool, Optional[Tensor], List[nn.Parameter]]:
         """For a lookup as an operator: whether a backward may follow, the tensor that asks for it, and the parameters
         that get a gradient."""
+        if _traced.exporting():
+            _traced.refuse_training(self, bool(self._plain))
         if not torch.is_grad_enabled() or _traced.exporting():
             return False, None, []
         optimizers = zip(self._places()._modules.values(), self._optimizers)

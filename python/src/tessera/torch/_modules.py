@@ -41,8 +41,10 @@ class EmbeddingBagCollection(Embeddings):
         if isinstance(features, Proxy):
             return _traced.leaf(self, features)
         if _ops.wanted():
-            plain = _traced.exporting() and _traced.takes(self, features) or self.stands_in()
-            return _traced.pooled(self, features) if plain else _ops.pooled(self, features)
+            exported = _traced.exporting() and _traced.takes(self, features)
+            if exported:
+                _traced.refuse_training(self)
+            return (_traced if exported or self.stands_in() else _ops).pooled(self, features)
         return self._look_up(features)
 
     def _look_up(self, features: KeyedJaggedTensor) -> KeyedTensor:

@@ -27,6 +27,15 @@ def leaf(module: nn.Module, features: Proxy) -> Any:
     return tracer.create_proxy("call_module", tracer.path_of_module(module), (features,), {})
 
 
+def refuse_training(module: Any, also: bool = False) -> None:
+    """Refuses to export tables that backward would train, because what is exported does not. also: tables without an
+    optimizer, too."""
+    if module.training and torch.is_grad_enabled() and (module.trains() or (also and module.dense_weights())):
+        raise NotImplementedError(
+            "an exported or traced model does not train its tables: call eval() before, or export without gradients"
+        )
+
+
 def takes(module: EmbeddingBagCollection, features: Any) -> bool:
     """Whether a lookup can be one of PyTorch's own operators, with sizes that do not depend on the ids."""
     return module.core._group.world_size == 1 and not features.variable_stride_per_key()
