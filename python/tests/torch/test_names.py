@@ -184,7 +184,8 @@ def test_rows_of_bfloat16():
 
 def test_the_page_runs_as_pasted():
     page = (Path(__file__).resolve().parents[3] / "docs" / "python.md").read_text()
-    (block,) = [text for text in page.split("```") if text.startswith("python\nimport torch, tessera.torch as torchrec")]
+    begin = "python\nimport torch, tessera.torch as torchrec"
+    (block,) = [text for text in page.split("```") if text.startswith(begin)]
     names = {}
     exec(block[len("python\n") :], names)
     assert names["loss"].item() > 0 and names["model"].module.over.weight.grad is not None
