@@ -13,6 +13,7 @@
 namespace tessera::cli {
 namespace {
 
+constexpr double kRowsPerDate = 50;  // mean rows per date from which a date can be learned as a category
 constexpr int64_t kEnough = 100;  // rows needed before "each row has a different value" means something
 
 bool all_whole(const ColumnSeen& c) { return is_number(c) && c.numbers.whole() == c.numbers.count(); }
@@ -94,6 +95,8 @@ std::string why_left_out(const ColumnSeen& c, Contents& contents) {
                     : "it numbers the rows: each has a different whole number";
   if (is_accounting(c)) return "its negative numbers are in parentheses, but are read only with a minus";
   if (c.form == Form::kTexts && nearly_all_differ(c)) return "nearly every row has a different value";
+  if (are_other_dates(c) && kRowsPerDate * static_cast<double>(c.distinct) > there(c))
+    return "it has many dates, and they are read only as YYYY-MM-DD: a category of single days knows no other day";
   if (is_number(c) && named_as_id(c) && nearly_all_differ(c)) return "nearly every row has a different value";
   return {};
 }
@@ -121,7 +124,7 @@ std::string why_label(const ColumnSeen& c, const std::vector<ColumnSeen>& column
 void as_feature(const ColumnSeen& c, Decision& d) {
   constexpr double kMany = 0.05;
   constexpr int64_t kOrdered = 2;  // from more values than this, their order means something
-  constexpr int64_t kOften = 20;   // mean rows per number from which it can be learned as an id
+  constexpr int64_t kOften = 200;  // mean rows per number from which it can be learned as an id
   if (c.form == Form::kTimes || is_epoch(c)) {
     d.times = true;
     return;

@@ -25,8 +25,27 @@ int64_t batch_of(int64_t rows) {
 }
 
 int64_t epochs_of(int64_t rows) {
-  constexpr int64_t kFewest = 4, kMost = 40, kSamples = 1000000;  // kSamples: rows to train on in all epochs together
+  constexpr int64_t kFewest = 4, kMost = 25, kSamples = 1000000;  // kSamples: rows to train on in all epochs together
   return std::clamp(kSamples / std::max<int64_t>(rows, 1), kFewest, kMost);
+}
+
+// Small batches have noisy gradients, so the dense layers then take smaller steps.
+double dense_rate_of(int64_t batch) {
+  constexpr double kPerSample = 0.001 / 32, kMost = 0.003;
+  return std::min(kMost, kPerSample * static_cast<double>(batch));
+}
+
+// The error of a number goes on falling, but not at each validation, until the learning rate is low. In few rows it
+// depends on a handful of outliers, so no validation tells which model is best.
+std::string validation_toml(const ModelFacts& facts, bool real, bool in_time) {
+  constexpr double kFew = 1000;  // rows of a validation
+  constexpr int64_t kSmall = 5000;
+  const std::string out =
+      str_cat("\n[validation]\nfraction = ", kValidated, "\n", in_time ? "split = \"last\"\n" : "");
+  if (real && kValidated * static_cast<double>(trained_rows(facts)) < kFew)
+    return out + comment("So few rows do not tell which epoch is best: the last model is tested and saved.");
+  return str_cat(out, "patience = ", real || facts.rows < kSmall ? 8 : 3,
+                 "\nrestore_best = true  # the model that validated best is tested and saved\n");
 }
 
 // Makes a name of a layer or head: letters, digits, _ and -.
@@ -48,7 +67,7 @@ class Graph {
     inputs_ = features.dense > 0 ? R"("dense", "pooled")" : R"("pooled")";
   }
 
-  std::string shared(bool several);
+  std::string shared(bool several, bool real);
   std::string head(const ColumnSeen& label, bool several);
 
  private:
@@ -70,10 +89,13 @@ class Graph {
   std::string inputs_, fm_, deep_;
 };
 
-std::string Graph::shared(bool several) {
+// `real`: a label is a number, which takes a wider mlp than the odds of a yes.
+std::string Graph::shared(bool several, bool real) {
   fm_ = free_name("fm");
   deep_ = free_name("deep");
-  const std::string widths = several ? R"(widths = [128, 64], final_activation = "relu")" : "widths = [128, 64, 1]";
+  const std::string hidden = real ? "256, 128, 64" : "128, 64";
+  const std::string widths = several ? str_cat("widths = [", hidden, "], final_activation = \"relu\"")
+                                     : str_cat("widths = [", hidden, ", 1]");
   return layer(fm_, "fm", R"("pooled")", str_cat("dim = ", dim_)) + layer(deep_, "mlp", inputs_, widths);
 }
 
@@ -113,24 +135,22 @@ std::string model_toml(const std::vector<ColumnSeen>& columns, const Labels& lab
   constexpr size_t kMany = 100;  // number of tables from which on rows are narrower
   const int64_t dim = features.tables.size() > kMany ? 4 : 8;
   const bool several = labels.columns.size() > 1;
-  // The error of real labels goes on falling, but not at each validation, until the learning rate is low.
   const bool real = std::any_of(labels.columns.begin(), labels.columns.end(),
                                 [&](size_t label) { return label_form(columns[label]) == LabelForm::kReal; });
-  std::string out = str_cat("\n[validation]\nfraction = ", kValidated, "\n", in_time ? "split = \"last\"\n" : "",
-                            "patience = ", real || facts.rows < 5000 ? 8 : 3,
-                            "\nrestore_best = true  # the model that validated best is tested and saved\n");
-  out +=
+  std::string out = validation_toml(facts, real, in_time);
+  out += str_cat(
       "\n[table_defaults]\ninit_range = 0.01\n"
-      "optimizer = { name = \"exact_rowwise_adagrad\", learning_rate = 0.03, eps = 1e-8 }\n"
-      "\n[dense_optimizer]\nname = \"adam\"\nlearning_rate = 0.001\n"
-      "\n[schedule]\ntables = [\"cosine?to=0.05\"]\ndense = [\"cosine?to=0.05\"]\n";
+      "optimizer = { name = \"exact_rowwise_adagrad\", learning_rate = 0.005, eps = 1e-8 }\n"
+      "\n[dense_optimizer]\nname = \"adam\"\nlearning_rate = ",
+      dense_rate_of(batch_of(trained_rows(facts))),
+      "\n\n[schedule]\ntables = [\"cosine?to=0.05\"]\ndense = [\"cosine?to=0.05\"]\n");
   out += "\n" + comment(str_cat("DeepFM: a linear model, a factorization machine and an mlp, whose cost grows with the "
                                 "number of columns, ",
                                 features.tables.size(), " of ids and ", features.dense,
                                 " of numbers. `tessera model new` has others."));
   out += str_cat("[model]\nembedding_dim = ", dim, "\n");
   Graph graph(features, dim);
-  out += graph.shared(several);
+  out += graph.shared(several, real);
   for (const size_t l : labels.columns) out += graph.head(columns[l], several);
   return out;
 }

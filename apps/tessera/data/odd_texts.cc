@@ -145,6 +145,11 @@ void check_label_values(const ColumnSeen& c) {
   }
 }
 
+bool are_other_dates(const ColumnSeen& c) {
+  constexpr double kMost = 0.9;
+  return c.form == Form::kTexts && !c.list && share_of(c, like_date) > kMost;
+}
+
 bool is_accounting(const ColumnSeen& c) {
   if (c.form != Form::kTexts || c.list) return false;
   bool any = false;
@@ -161,7 +166,7 @@ std::string odd_texts_note(const ColumnSeen& c) {
   if (c.list || c.values.empty()) return {};
   const std::string first = quoted(c.values.front().text);
   if (c.form == Form::kTexts) {
-    if (share_of(c, like_date) > kMost)
+    if (are_other_dates(c))
       return comment(str_cat("These are categories, but they look like dates, such as ", first,
                              ". Written as YYYY-MM-DD they give weekdays and an age."));
     if (share_of(c, like_time) > kMost)

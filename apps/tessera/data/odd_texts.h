@@ -15,6 +15,9 @@ void refuse_repeated_header(const std::vector<ColumnSeen>& columns);
 // that usually stands for a missing label.
 void check_label_values(const ColumnSeen& label);
 
+// True for texts that look like dates but are not YYYY-MM-DD.
+bool are_other_dates(const ColumnSeen& c);
+
 // True if the texts are numbers, some of them negative ones in parentheses, as accountants write them.
 bool is_accounting(const ColumnSeen& c);
 
