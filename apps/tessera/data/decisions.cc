@@ -14,7 +14,7 @@ namespace tessera::cli {
 namespace {
 
 constexpr double kRowsPerDate = 50;  // mean rows per date from which a date can be learned as a category
-constexpr int64_t kEnough = 100;  // rows needed before "each row has a different value" means something
+constexpr int64_t kEnough = 100;     // rows needed before "each row has a different value" means something
 
 bool all_whole(const ColumnSeen& c) { return is_number(c) && c.numbers.whole() == c.numbers.count(); }
 
@@ -145,7 +145,8 @@ void as_feature(const ColumnSeen& c, Decision& d) {
 std::vector<Decision> decide(const std::vector<ColumnSeen>& columns, const Labels& labels) {
   std::vector<Decision> out(columns.size());
   Contents contents;
-  for (const size_t l : labels.columns) (void)contents.original_of(columns[l]);  // wherever it is, a copy of a label is one
+  // Wherever a label is in the file, a copy of it is one.
+  for (const size_t l : labels.columns) (void)contents.original_of(columns[l]);
   for (size_t i = 0; i < columns.size(); ++i) {
     Decision& d = out[i];
     if (std::find(labels.columns.begin(), labels.columns.end(), i) != labels.columns.end()) {
