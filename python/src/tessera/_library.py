@@ -338,7 +338,7 @@ class Handle:
 
     @property
     def out(self) -> object:
-        """Where the library writes the handle."""
+        """A pointer to the handle, which the library fills."""
         return c.byref(self.value)
 
     def close(self) -> None:

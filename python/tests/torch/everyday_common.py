@@ -1,4 +1,4 @@
-"""What the small programs of every day have in common: names of either library, models, and their numbers."""
+"""The small programs of every day share this: names of either library, models, and their numbers."""
 
 import torch
 import torch.distributed as dist

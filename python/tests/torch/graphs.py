@@ -77,7 +77,7 @@ def compiled(fused):
 
 
 def exported():
-    """What is exported or traced finds the tables in the process that runs it."""
+    """Exported and traced graphs find the tables in the process that runs them."""
     model = made(FUSED).module.eval()
     inputs = torch.ones(2, 4), features(0)
     file = io.BytesIO()

@@ -18,7 +18,7 @@ PROGRAMS = {  # and the ranks that TorchRec's planner takes for them
 
 
 def numbers(told):
-    """What a program has told, line by line."""
+    """The numbers that a program has told, line by line."""
     return [json.loads(line[6:]) for line in told.splitlines() if line.startswith("told: ")]
 
 

@@ -184,7 +184,7 @@ class Embeddings(nn.Module):
     # ---- what a lookup asks
 
     def trains(self) -> bool:
-        """Whether backward updates a table."""
+        """True if backward updates a table."""
         return any(parameter.requires_grad for parameter in self._fused)
 
     def dense_weights(self) -> List[nn.Parameter]:
@@ -275,7 +275,7 @@ class Embeddings(nn.Module):
         self._fused, self._plain = ([new if p is old else p for p in ps] for ps in (self._fused, self._plain))
 
     def stands_in(self) -> bool:
-        """Whether a tensor that is no parameter stands in for a table's rows, as ``functional_call`` puts it there."""
+        """True if a tensor that is no parameter stands in for a table's rows, as ``functional_call`` puts it there."""
         places = self._places()._modules.values()
         return any(not isinstance(place._parameters.get("weight"), nn.Parameter) for place in places)
 

@@ -63,7 +63,7 @@ def name_of(module: Any, tables: List[str]) -> str:
 
 
 def wanted() -> bool:
-    """Whether this call is compiled, exported or traced."""
+    """True if this call is compiled, exported or traced."""
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 

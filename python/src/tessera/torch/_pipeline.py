@@ -23,7 +23,7 @@ Out = TypeVar("Out")
 
 
 class Multistreamable(abc.ABC):
-    """What TorchRec's programs derive batches from."""
+    """A base of batches in TorchRec's programs."""
 
     @abc.abstractmethod
     def record_stream(self, stream: Any) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def exporting() -> bool:
-    """Whether this call is exported or traced, so that its result may run without this package."""
+    """True if this call is exported or traced, so that its result may run without this package."""
     return getattr(torch.compiler, "is_exporting", lambda: False)() or torch.jit.is_tracing()
 
 
@@ -37,7 +37,7 @@ def refuse_training(module: Any, also: bool = False) -> None:
 
 
 def takes(module: EmbeddingBagCollection, features: Any) -> bool:
-    """Whether a lookup can be one of PyTorch's own operators, with sizes that do not depend on the ids."""
+    """True if a lookup can be done by PyTorch's own operators, with sizes that do not depend on the ids."""
     return module.core._group.world_size == 1 and not features.variable_stride_per_key()
 
 

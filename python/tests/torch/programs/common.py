@@ -1,4 +1,4 @@
-"""What the programs here have in common: rows that do not depend on a seed, and the numbers that they tell."""
+"""The programs here share this: rows that do not depend on a seed, and the numbers that they tell."""
 
 import json
 
