@@ -37,7 +37,7 @@ class Describe : public testing::Test {
   nlohmann::json train(const std::string& epochs = "4") {
     succeed({"train", "--config", file("job.toml"), "--set", "job.device=cpu", "--set", "data.batch=64", "--set",
              "data.epochs=" + epochs, "--set", "dense_optimizer.learning_rate=0.01", "--set",
-             "report.json=" + file("r.json")});
+             "table_defaults.optimizer.learning_rate=0.03", "--set", "report.json=" + file("r.json")});
     return nlohmann::json::parse(contents(file("r.json")));
   }
   static double test_metric(const nlohmann::json& report, const char* name) {
