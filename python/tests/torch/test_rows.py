@@ -350,6 +350,9 @@ def test_rows_that_are_assigned_are_taken_over():
             assert given[1].tolist() == [1.5] * 4 and (ebc.core.weight("a")[1] == 1.5).all()
         ebc.load_state_dict({k: torch.full_like(v, 3) for k, v in ebc.state_dict().items()}, assign=True)
         assert (ebc(batch())["x"] == torch.tensor([[6.0], [0.0]])).all()
+    model = tt.DistributedModelParallel(nn.ModuleDict({"e": bags(SGD)}))
+    model.module["e"].embedding_bags["a"].weight.data = torch.ones(6, 4)
+    assert (model.full_state_dict()["e.embedding_bags.a.weight"] == 1).all(), "before any lookup"
     with pytest.raises(ValueError, match=r"weight of table a has become \[5, 4\]"):
         ebc.embedding_bags["a"].weight.data = torch.ones(5, 4)
         ebc(batch())

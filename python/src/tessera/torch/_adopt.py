@@ -304,6 +304,7 @@ def release(model: nn.Module) -> List[str]:
         theirs = ours.__dict__.get("_adopted")
         if theirs is None:
             continue
+        ours.settle()
         tables = {ours._configs[0].name: theirs} if isinstance(theirs, (nn.EmbeddingBag, nn.Embedding)) else dict(
             getattr(theirs, "embedding_bags", None) or theirs.embeddings)  # fmt: skip
         for table, module in tables.items() if id(ours) not in done else ():

@@ -265,7 +265,7 @@ class Embeddings(nn.Module):
         lookup, because another tensor stands in for a table's rows."""
         for places, table, place, name, parameter, address, _ in self._seen:
             same = places.get(table) is place and place._parameters.get(name) is parameter
-            if not same or parameter.data_ptr() != address:
+            if not same or (address and parameter.data_ptr() != address):
                 return _weights.take_over(self)
         return False
 

@@ -240,6 +240,7 @@ class _Graph:
     # ---- tables
 
     def _tables(self, path: str, module: Embeddings) -> Any:
+        module.settle()
         self.collections[path] = module
         if isinstance(module, AdoptedEmbedding):
             return _Sequence(module._configs[0].name, module._configs[0].embedding_dim, True)

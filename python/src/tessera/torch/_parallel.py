@@ -54,6 +54,7 @@ class _Sharded(Embeddings):
     _planned: Dict[str, Dict[str, Any]]  # by table
 
     def _table_tensor(self, table: str) -> Any:
+        self.settle()
         cut = None if self.whole else sharded_tensor(self, table)
         if cut is not None:
             return cut
@@ -327,6 +328,8 @@ class DistributedModelParallel(nn.Module):
     def save(self, directory: Union[str, os.PathLike], progress: str = "", keep: int = 2) -> None:
         """A checkpoint of the tables, their optimizers' state (docs/checkpoints.md) and the dense part, as float32, for
         any plan; the state of the dense part's optimizer is not in it. Collective."""
+        for part in self._sharded.values():
+            part.settle()
         for name, value in _dense_of(self._inner, self._sharded):
             self._tables.dense(name)[...] = value.detach().float().numpy()
         self._tables.save(directory, progress, keep)

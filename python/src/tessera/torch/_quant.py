@@ -133,6 +133,7 @@ def _of_qconfig(module: Embeddings) -> nn.Module:
 def _quantized(part: Embeddings, path: str, dtype: Any, per_table: Mapping[str, Any]) -> nn.Module:
     if type(part).forward not in (EmbeddingBagCollection.forward, EmbeddingCollection.forward):
         raise NotImplementedError(f"{path or 'the module'} is a {type(part).__name__}: collections are quantized here")
+    part.settle()
     own = {config.name: _format(per_table[config.name]) for config in part._configs if config.name in per_table}
     core = part.core.quantize(_format(dtype), own)
     if part.kind == "sequences":
