@@ -590,6 +590,8 @@ def test_exported_and_traced_models_need_no_library():
 @pytest.mark.parametrize("what", ["ddp", "shards", "states", "dense", "clip", "tutorial", "rank0"])
 @pytest.mark.parametrize("backend", ["gloo", "tessera"])
 def test_rows_on_two_ranks(what, backend, tmp_path):
+    if what == "clip" and not hasattr(nn.utils.clip_grad, "_get_total_norm"):
+        pytest.skip("this PyTorch's clip_grad_norm_ is refused over sharded tables")
     assert "all right" in run_ranks("rows.py", backend, what, tmp_path, timeout=300)
 
 
