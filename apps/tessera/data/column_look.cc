@@ -10,6 +10,7 @@ namespace tessera::cli {
 namespace {
 
 constexpr double kDay = 86400e9;  // nanoseconds per day
+constexpr uint64_t kOdd = 0x9e3779b97f4a7c15u;
 
 }  // namespace
 
@@ -29,17 +30,18 @@ ColumnLook::Kind ColumnLook::kind_of(std::string_view field, double& number) {
 }
 
 void ColumnLook::add(std::string_view field, bool tail) {
-  constexpr uint64_t kOdd = 0x9e3779b97f4a7c15u;
   ++fields_;
   tail_fields_ += tail ? 1 : 0;
   const uint64_t hash = data::xxh64(field);
   words_hash_ = words_hash_ * kOdd + hash;
   if (field.empty()) {
     ++empty_;
+    pattern_hash_ = pattern_hash_ * kOdd;
     return;
   }
   if (const auto found = found_.find(hash); found != found_.end()) {
     Entry& entry = entries_[found->second];
+    pattern_hash_ = pattern_hash_ * kOdd + found->second + 1;
     ++entry.value.count;
     entry.value.tail += tail ? 1 : 0;
     repeated_ = true;
@@ -55,6 +57,7 @@ void ColumnLook::add(std::string_view field, bool tail) {
     room_.bytes -= field.size();
     entry.value.text = field;
     found_.emplace(hash, entries_.size());
+    pattern_hash_ = pattern_hash_ * kOdd + entries_.size() + 1;
     entries_.push_back(std::move(entry));
   } else {
     estimate_.emplace();
@@ -165,7 +168,7 @@ ColumnSeen ColumnLook::seen(bool words_may_miss) const {
   out.numbers_among = numbers_.count();
   out.repeated = repeated_;
   out.counts = counts_, out.sorted = sorted_, out.hours = hours_;
-  out.words_hash = words_hash_;
+  out.words_hash = words_hash_, out.pattern_hash = pattern_hash_;
   out.tail_fields = tail_fields_;
   const int64_t head = numbers_.count() - tail_numbers_;
   if (tail_numbers_ > 0) out.tail_mean = tail_sum_ / static_cast<double>(tail_numbers_);

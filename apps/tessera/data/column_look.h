@@ -47,6 +47,7 @@ struct ColumnSeen {
   ListText items;                          // kLists made of texts
   NumberSummary lengths;                   // kLists: items of each row that has a value
   uint64_t words_hash = 0;                 // hash over all fields in order; equal columns have equal hashes
+  uint64_t pattern_hash = 0;               // the same for columns that are equal except for their words, if exact
   // The last tenth of the rows, and the others.
   double tail_mean = 0, head_mean = 0;  // means of the numbers
   int64_t tail_fields = 0;
@@ -99,7 +100,7 @@ class ColumnLook {
   double tail_sum_ = 0;
   double previous_ = 0;
   bool any_before_ = false, counts_ = true, sorted_ = true;
-  uint64_t words_hash_ = 0;
+  uint64_t words_hash_ = 0, pattern_hash_ = 0;
 };
 
 }  // namespace tessera::cli

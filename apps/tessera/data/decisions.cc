@@ -101,6 +101,18 @@ std::string why_left_out(const ColumnSeen& c, Contents& contents) {
   return {};
 }
 
+// The reason why a column tells the label of its own row; empty if it does not.
+std::string why_reveals(const ColumnSeen& c, const std::vector<ColumnSeen>& columns, const Labels& labels) {
+  for (const size_t l : labels.columns) {
+    const ColumnSeen& label = columns[l];
+    if (c.list || !c.exact || !label.exact || c.distinct < 2 || c.fields < kEnough) continue;
+    if (c.distinct == label.distinct && c.missing == 0 && c.pattern_hash == label.pattern_hash)
+      return str_cat("each of its values always comes with the same value of ", quoted(label.name),
+                     ", so it gives the label away");
+  }
+  return {};
+}
+
 // The name without digits at its end; labels that belong together share it.
 std::string stem(const std::string& name) {
   const size_t end = name.find_last_not_of("0123456789_-. ");
@@ -154,6 +166,7 @@ std::vector<Decision> decide(const std::vector<ColumnSeen>& columns, const Label
       continue;
     }
     d.reason = why_left_out(columns[i], contents);
+    if (d.reason.empty()) d.reason = why_reveals(columns[i], columns, labels);
     if (!d.reason.empty()) {
       d.kind = Decision::Kind::kLeftOut;
       continue;

@@ -164,7 +164,7 @@ Description describe_files(const Runtime& runtime, const DescribeOptions& option
   Description out;
   out.guess = guess_of(columns, labels);
   out.job = str_cat("# Made by `tessera data describe` from ", rows, ": look at it before you train.\n",
-                    "#   tessera train --config THIS_FILE --save DIR    # DIR gets the model that validates best\n",
+                    "#   tessera train --config THIS_FILE --save DIR    # DIR gets the model that is tested\n",
                     out.guess.empty() ? "" : comment(out.guess),
                     "\n[data]\nreader = ", quoted(features.missing_words ? with_words : found.name),
                     "\npath = ", quoted(options.path), "\n", data_sizes(facts), test.text, "test_fraction = ", kTested,

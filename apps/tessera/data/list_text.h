@@ -33,9 +33,9 @@ class ListText {
   bool nested() const { return nested_; }        // most fields begin with [ or { but are not lists of items
   // separator of a category that could also be a list of words
   char other_separator() const { return other_separator_; }
-  int64_t wholes() const { return wholes_; }      // distinct fields that have several items
-  int64_t distinct() const { return distinct_; }  // distinct items
-  int64_t once() const { return once_; }          // items that occurred once
+  int64_t wholes() const { return wholes_; }                 // distinct fields that have several items
+  int64_t distinct() const { return distinct_; }             // distinct items
+  int64_t once() const { return once_; }                     // items that occurred once
   const NumberSummary& lengths() const { return lengths_; }  // items of each row that has a value
 
  private:

@@ -40,8 +40,7 @@ double dense_rate_of(int64_t batch) {
 std::string validation_toml(const ModelFacts& facts, bool real, bool in_time) {
   constexpr double kFew = 1000;  // rows of a validation
   constexpr int64_t kSmall = 5000;
-  const std::string out =
-      str_cat("\n[validation]\nfraction = ", kValidated, "\n", in_time ? "split = \"last\"\n" : "");
+  const std::string out = str_cat("\n[validation]\nfraction = ", kValidated, "\n", in_time ? "split = \"last\"\n" : "");
   if (real && kValidated * static_cast<double>(trained_rows(facts)) < kFew)
     return out + comment("So few rows do not tell which epoch is best: the last model is tested and saved.");
   return str_cat(out, "patience = ", real || facts.rows < kSmall ? 8 : 3,
@@ -94,8 +93,8 @@ std::string Graph::shared(bool several, bool real) {
   fm_ = free_name("fm");
   deep_ = free_name("deep");
   const std::string hidden = real ? "256, 128, 64" : "128, 64";
-  const std::string widths = several ? str_cat("widths = [", hidden, "], final_activation = \"relu\"")
-                                     : str_cat("widths = [", hidden, ", 1]");
+  const std::string widths =
+      several ? str_cat("widths = [", hidden, "], final_activation = \"relu\"") : str_cat("widths = [", hidden, ", 1]");
   return layer(fm_, "fm", R"("pooled")", str_cat("dim = ", dim_)) + layer(deep_, "mlp", inputs_, widths);
 }
 
@@ -140,7 +139,9 @@ std::string model_toml(const std::vector<ColumnSeen>& columns, const Labels& lab
   std::string out = validation_toml(facts, real, in_time);
   out += str_cat(
       "\n[table_defaults]\ninit_range = 0.01\n"
-      "optimizer = { name = \"exact_rowwise_adagrad\", learning_rate = 0.005, eps = 1e-8 }\n"
+      "optimizer = { name = \"exact_rowwise_adagrad\", learning_rate = ",
+      real ? 0.0075 : 0.005,
+      ", eps = 1e-8 }\n"
       "\n[dense_optimizer]\nname = \"adam\"\nlearning_rate = ",
       dense_rate_of(batch_of(trained_rows(facts))),
       "\n\n[schedule]\ntables = [\"cosine?to=0.05\"]\ndense = [\"cosine?to=0.05\"]\n");

@@ -9,6 +9,7 @@
 
 #include "data/toml_text.h"
 #include "tessera/error.h"
+#include "tessera/sdk/fields.h"
 #include "tessera/sdk/number_text.h"
 
 namespace tessera::cli {
@@ -28,21 +29,51 @@ double share_of(const ColumnSeen& c, const std::function<bool(std::string_view)>
   return all > 0 ? such / all : 0;
 }
 
-// True for 31.05.2022, 9/30/1990 0:00:00, Mar-2018: three groups of digits, or a month's name and a year.
-bool like_date(std::string_view text) {
-  static constexpr std::array<std::string_view, 12> kMonths = {"jan", "feb", "mar", "apr", "may", "jun",
-                                                               "jul", "aug", "sep", "oct", "nov", "dec"};
-  size_t marks = 0, digits = 0;
-  std::string word;
-  for (const char c : text.substr(0, text.find(' '))) {
-    digits += is_digit(c) ? 1 : 0;
-    marks += c == '/' || c == '.' || c == '-' ? 1 : 0;
-    if (is_letter(c)) word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+// The words of a text, in lower case, and the number of its digits, without a time of the day such as 10:30.
+std::vector<std::string> date_words(std::string_view text, size_t& digits) {
+  std::vector<std::string> out;
+  digits = 0;
+  while (!text.empty()) {
+    const std::string_view token = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(token.size() + 1, text.size()));
+    if (token.find(':') != std::string_view::npos) continue;
+    bool in_word = false;
+    for (const char c : token) {
+      digits += is_digit(c) ? 1 : 0;
+      if (is_letter(c) && !in_word) out.emplace_back();
+      if ((in_word = is_letter(c))) out.back() += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    }
   }
-  const bool month = word.size() >= 3 && std::any_of(kMonths.begin(), kMonths.end(),
-                                                     [&](std::string_view m) { return word.starts_with(m); });
-  if (month) return digits >= 2 && digits <= 6;
-  return word.empty() && marks == 2 && digits >= 4 && digits <= 8 && !text.empty() && is_digit(text[0]);
+  return out;
+}
+
+// True for Mar-2018, Mar 5, 2024 and Sun, 10 March 2024 10:00:00 GMT: a month's name, numbers, and nothing else.
+bool names_month(std::string_view text) {
+  static constexpr std::array<std::string_view, 12> kMonths = {"january",   "february", "march",    "april",
+                                                               "may",       "june",     "july",     "august",
+                                                               "september", "october",  "november", "december"};
+  static constexpr std::array<std::string_view, 19> kOthers = {
+      "mon",      "tue",    "wed",      "thu",    "fri", "sat", "sun", "monday", "tuesday", "wednesday",
+      "thursday", "friday", "saturday", "sunday", "am",  "pm",  "gmt", "utc",    "th"};
+  size_t digits = 0, months = 0;
+  for (const std::string& word : date_words(text, digits)) {
+    const bool month = std::any_of(kMonths.begin(), kMonths.end(), [&](std::string_view m) {
+      return word == m || word == m.substr(0, 3) || word == m.substr(0, 4);
+    });
+    months += month ? 1 : 0;
+    if (!month && std::find(kOthers.begin(), kOthers.end(), word) == kOthers.end()) return false;
+  }
+  return months == 1 && digits >= 2 && digits <= 6;
+}
+
+// True for 31.05.2022, 9/30/1990 0:00:00 and Mar-2018: three groups of digits, or a month's name and a year.
+bool like_date(std::string_view text) {
+  if (names_month(text)) return true;
+  const std::string_view first = text.substr(0, text.find(' '));
+  const auto marks = std::count_if(first.begin(), first.end(), [](char c) { return c == '/' || c == '.' || c == '-'; });
+  const auto digits = std::count_if(first.begin(), first.end(), is_digit);
+  return std::none_of(first.begin(), first.end(), is_letter) && marks == 2 && digits >= 4 && digits <= 8 &&
+         !text.empty() && is_digit(text[0]);
 }
 
 // True for 3:51 AM and 05:42:00.
@@ -52,13 +83,14 @@ bool like_time(std::string_view text) {
          is_digit(text[colon + 1]) && is_digit(text[colon + 2]);
 }
 
-// True for 0.23 ct, 2.4km, USD 2.38 and 214.2k: one number, and letters on one side of it.
+// True for 0.23 ct, 2.4km, USD 2.38, 214.2k, 5.20- and \u22125.20: one number, and letters or a minus on one side.
 bool like_measure(std::string_view text) {
+  constexpr std::string_view kMinus = "\xe2\x88\x92";  // U+2212
   const size_t first = text.find_first_of("0123456789"), last = text.find_last_of("0123456789");
   if (first == std::string_view::npos || !sdk::number_of(text.substr(first, last - first + 1))) return false;
   const std::string_view before = sdk::trimmed(text.substr(0, first)), after = sdk::trimmed(text.substr(last + 1));
   const auto letters = [](std::string_view s) { return s.size() <= 6 && std::all_of(s.begin(), s.end(), is_letter); };
-  return letters(before) && letters(after) && before.empty() != after.empty();
+  return (letters(before) || before == kMinus) && (letters(after) || after == "-") && before.empty() != after.empty();
 }
 
 // True for 21.416 and 1.234.567: each point follows a digit and precedes exactly three.
@@ -96,8 +128,41 @@ std::string likely_code(const ColumnSeen& c) {
   return {};
 }
 
+// Says if categories differ only in their case or in blanks at their ends.
+std::string spellings_note(const ColumnSeen& c) {
+  std::map<std::string, std::string> spelled;
+  std::vector<std::string> pair;
+  int64_t others = -1;
+  for (const ListText::Value& v : c.values) {
+    const auto [first, fresh] = spelled.try_emplace(lower(std::string(sdk::trimmed(v.text))), v.text);
+    if (fresh) continue;
+    if (pair.empty()) pair = {first->second, v.text};
+    ++others;
+  }
+  if (pair.empty()) return {};
+  return comment(str_cat(quoted(pair[0]), " and ", quoted(pair[1]),
+                         " differ only in case or in blanks at their ends, and are two categories",
+                         others > 0 ? str_cat("; so are ", others, " others") : "",
+                         ". Write one spelling into the file if they mean the same."));
+}
+
 [[noreturn]] void refuse_label(const ColumnSeen& c, const std::string& why) {
   fail(Code::kInvalidArgument, "column ", quoted(c.name), " ", why);
+}
+
+// Throws if nearly all labels are numbers, or most are 0 and 1, and some are words.
+void check_notation(const ColumnSeen& c) {
+  constexpr double kMost = 0.5, kNearlyAll = 0.9;
+  double number = 0;
+  const auto reads = [&](std::string_view text) { return sdk::parse_number(text, number); };
+  const double numbers = share_of(c, reads);
+  const double bits = share_of(c, [&](std::string_view text) { return reads(text) && (number == 0 || number == 1); });
+  if (bits < kMost && numbers < kNearlyAll) return;
+  for (const ListText::Value& v : c.values) {
+    if (reads(sdk::trimmed(v.text))) continue;
+    refuse_label(c, str_cat("has numbers, and ", quoted(v.text), " in ", v.count, " of ", c.fields,
+                            " rows: write all labels in one notation into the file, or leave these rows out"));
+  }
 }
 
 }  // namespace
@@ -143,6 +208,7 @@ void check_label_values(const ColumnSeen& c) {
       refuse_label(c, str_cat("spells one word in several ways, ", quoted(other->second), " and ", quoted(v.text),
                               ": write one spelling into the file"));
   }
+  check_notation(c);
 }
 
 bool are_other_dates(const ColumnSeen& c) {
@@ -173,9 +239,16 @@ std::string odd_texts_note(const ColumnSeen& c) {
       return comment(str_cat("These are categories, but they look like times of the day, such as ", first,
                              ". Written as YYYY-MM-DD HH:MM:SS they give the hour."));
     // Codes such as A12 have no decimal point.
-    if (share_of(c, like_measure) > kMost && share_of(c, has_point) > kSome)
-      return comment(str_cat("These are categories, but they look like numbers with a unit, such as ", first,
-                             ". Without the unit they are read as numbers."));
+    std::string measure;
+    const double numbers = share_of(c, [&](std::string_view text) {
+      const bool is = like_measure(text);
+      if (is && measure.empty()) measure = text;
+      return is || sdk::number_of(text);
+    });
+    if (numbers > kMost && !measure.empty() && share_of(c, has_point) > kSome)
+      return comment(str_cat("These are categories, but they look like numbers with a unit or sign, such as ",
+                             quoted(measure), ". Without it, or with a minus in front, they are read as numbers."));
+    return spellings_note(c);
   }
   if (c.form != Form::kNumbers) return {};
   const double points = share_of(c, has_point);

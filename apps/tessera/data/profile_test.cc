@@ -172,6 +172,19 @@ TEST(Decisions, KeysCopiesAndConstantsAreLeftOut) {
   EXPECT_EQ(d[9].kind, Decision::Kind::kLabel);
 }
 
+// A column that says the label in other words would be the whole model.
+TEST(Decisions, ColumnsThatTellTheLabelAreLeftOut) {
+  std::vector<ColumnSeen> columns;
+  columns.push_back(look("bought", 500, [](int i) { return i % 7 < 3 ? "yes" : "no"; }));
+  columns.push_back(look("nearly", 500, [](int i) { return i % 7 < 3 && i != 400 ? "yes" : "no"; }));
+  columns.push_back(look("when", 5000, [](int i) { return str_cat(i % 28 + 1, ".03.2024 10:", 10 + i % 40); }));
+  columns.push_back(look("y", 500, [](int i) { return str_cat(i % 7 < 3 ? 1 : 0); }));
+  const std::vector<Decision> d = decide(columns, choose_labels(columns, "y"));
+  EXPECT_THAT(d[0].reason, HasSubstr("it gives the label away"));
+  EXPECT_TRUE(d[1].ids);
+  EXPECT_THAT(d[2].reason, HasSubstr("read only as YYYY-MM-DD"));
+}
+
 TEST(Decisions, TimesAndFewNumbers) {
   std::vector<ColumnSeen> columns;
   columns.push_back(look("when", 500, [](int i) { return str_cat(1260759144 + int64_t{997} * i * i); }));
@@ -241,6 +254,8 @@ TEST(Labels, WordsThatMayMeanSomethingElseAreRefused) {
   EXPECT_THAT(label_refusal({"yes", "no", "NA"}), HasSubstr("stand for a missing label"));
   EXPECT_THAT(label_refusal({"0", "1", "9"}), HasSubstr("if 9 stands for a missing label"));
   EXPECT_EQ(label_refusal({"0", "1", "2"}), "");
+  EXPECT_THAT(label_refusal({"0", "1", "1", "true"}), HasSubstr("has numbers, and \"true\" in 25 of 100 rows"));
+  EXPECT_EQ(label_refusal({"1", "2", "3+"}), "");
   EXPECT_EQ(positive_of(look("y", 10, [](int) { return "False"; })), "true");
   EXPECT_EQ(positive_of(look("y", 10, [](int) { return "no"; })), "yes");
 }
@@ -266,6 +281,15 @@ TEST(OddTexts, AreSaid) {
   EXPECT_THAT(note("3:5", " AM"), HasSubstr("times of the day"));
   EXPECT_THAT(note("0.2", " ct"), HasSubstr("numbers with a unit"));
   EXPECT_THAT(note("USD 2.3", ""), HasSubstr("numbers with a unit"));
+  EXPECT_THAT(note("5.3", "-"), HasSubstr("\"5.31-\". Without it"));
+  for (const auto& [begin, end] : std::vector<std::pair<std::string, std::string>>{
+           {"Mar ", ", 2024"}, {"Sun, 1", " March 2024 10:00:00 GMT"}, {"1", "-Mar-24"}})
+    EXPECT_THAT(note(begin, end), HasSubstr("look like dates")) << begin << end;
+  EXPECT_EQ(note("May the ", "th be with you"), "");
+  const std::string spelled = odd_texts_note(look("a", 90, [](int i) {
+    return std::vector{"u1", "U1", "u2 "}[i % 3];
+  }));
+  EXPECT_THAT(spelled, HasSubstr("differ only in case or in blanks"));
   for (const auto& [begin, end] :
        std::vector<std::pair<std::string, std::string>>{{"A1", ""}, {"film ", ""}, {"5.", ""}, {"2024-01-0", ""}})
     EXPECT_EQ(note(begin, end), "") << begin << end;

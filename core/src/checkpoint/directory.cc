@@ -340,8 +340,7 @@ void remove_checkpoints(const std::string& directory) {
   for (const std::vector<int64_t>& numbers : {contents.named, contents.rests}) {
     for (const int64_t number : numbers) remove_checkpoint(path_of(target, number));
   }
-  for (const int64_t number : contents.staged)
-    remove_checkpoint(path_of(target, number) + std::string(kStaging));
+  for (const int64_t number : contents.staged) remove_checkpoint(path_of(target, number) + std::string(kStaging));
   std::error_code ignored;
   fs::remove(target, ignored);
 }
