@@ -150,8 +150,9 @@ std::string Columns::json() const {
     if (column.standardised()) j["mean"] = column.mean, j["deviation"] = column.deviation;
     out["columns"].push_back(std::move(j));
   }
-  out["vocabularies"] = nlohmann::ordered_json::object();
-  for (const auto& [table, vocabulary] : vocabularies_) out["vocabularies"][table] = vocabulary.words();
+  nlohmann::ordered_json::object_t vocabularies;  // emplace_back() does not look for an equal name, and there is none
+  for (const auto& [table, vocabulary] : vocabularies_) vocabularies.emplace_back(table, vocabulary.words());
+  out["vocabularies"] = std::move(vocabularies);
   return out.dump();
 }
 

@@ -67,14 +67,15 @@ const EmbeddingModuleShardingPlan& ShardedEmbeddings::plan() const { return impl
 const ProcessGroup& ShardedEmbeddings::group() const { return impl_->group(); }
 
 std::vector<HeldShard> ShardedEmbeddings::held_shards() const {
-  std::vector<HeldShard> out;
+  std::vector<const LocalShard*> held;
   for (bool replicated : {false, true}) {
-    for (const LocalShard& s : groups_of(*impl_, replicated).shards())
-      out.push_back({tables()[s.table].name, s.where, s.shard});
+    for (const LocalShard& s : groups_of(*impl_, replicated).shards()) held.push_back(&s);
   }
-  std::stable_sort(out.begin(), out.end(), [&](const HeldShard& a, const HeldShard& b) {
-    return std::pair(impl_->table_index(a.table), a.shard) < std::pair(impl_->table_index(b.table), b.shard);
+  std::stable_sort(held.begin(), held.end(), [](const LocalShard* a, const LocalShard* b) {
+    return std::pair(a->table, a->shard) < std::pair(b->table, b->shard);
   });
+  std::vector<HeldShard> out;
+  for (const LocalShard* s : held) out.push_back({tables()[s->table].name, s->where, s->shard});
   return out;
 }
 
