@@ -86,8 +86,7 @@ void print_text(const InferenceModel& model) {
               << wrapped("heads " + list(heads), "  ", "    ");
     std::vector<std::string> drawn;
     for (const DrawnInput& d : model.graph.drawn) drawn.push_back(d.feature);
-    if (!drawn.empty())
-      std::cout << wrapped(str_cat("ids drawn in training, not read: ", list(drawn)), "  ", "    ");
+    if (!drawn.empty()) std::cout << wrapped(str_cat("ids drawn in training, not read: ", list(drawn)), "  ", "    ");
   }
   std::cout << wrapped(str_cat("ids out of range are ", policy(d.bounds_check), "; weights are ",
                                d.is_weighted ? "allowed" : "not allowed"),
