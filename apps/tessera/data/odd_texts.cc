@@ -40,8 +40,10 @@ std::vector<std::string> date_words(std::string_view text, size_t& digits) {
     bool in_word = false;
     for (const char c : token) {
       digits += is_digit(c) ? 1 : 0;
-      if (is_letter(c) && !in_word) out.emplace_back();
-      if ((in_word = is_letter(c))) out.back() += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      const bool letter = is_letter(c);
+      if (letter && !in_word) out.emplace_back();
+      if (letter) out.back() += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      in_word = letter;
     }
   }
   return out;
