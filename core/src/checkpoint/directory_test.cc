@@ -173,6 +173,22 @@ TEST(StagedCheckpoint, RemovesNothingThatCannotBeRead) {
   EXPECT_THAT(find_checkpoints(target).unreadable, ElementsAre(HasSubstr("is of checkpoint format 9")));
 }
 
+// Only what saves have written is removed, and the directory only if it is then empty.
+TEST(StagedCheckpoint, RemovesAllThatItWrote) {
+  const TestDirectory dir;
+  for (const char* name : {"c", "d"}) {
+    for (const char* text : {"first", "second"}) save(dir.file(name), text, 9);
+    fs::create_directory(dir.file(name) + "/save-3.saving");
+    test::write_file(dir.file(name) + "/save-3.saving/" + kModelFile, "torn");
+  }
+  test::write_file(dir.file("d/notes.txt"), "of somebody else");
+  remove_checkpoints(dir.file("c"));
+  remove_checkpoints(dir.file("d"));
+  remove_checkpoints(dir.file("none"));
+  EXPECT_FALSE(fs::exists(dir.file("c")));
+  EXPECT_THAT(names(dir.file("d")), ElementsAre("notes.txt"));
+}
+
 // Files that have lost their manifest are not the rest of a removal if there is no newer checkpoint.
 TEST(StagedCheckpoint, RemovesNoFilesThatHaveLostTheirManifest) {
   const TestDirectory dir;
