@@ -32,7 +32,7 @@ Served served_of(const InferenceModel& model) {
     const auto at = std::find_if(drawn.begin(), drawn.end(), [&](const DrawnInput& d) {
       return std::find(features.begin(), features.end(), d.feature) != features.end();
     });
-    if (at != drawn.end()) {
+    if (at != drawn.end() && model.graph.heads[h].loss != kNoLoss) {
       out.drawn = at->feature;
       continue;
     }

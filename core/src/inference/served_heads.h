@@ -5,7 +5,7 @@
 
 namespace tessera::inference {
 
-// Leaves out heads whose values depend on ids that only a trainer draws (ModelGraph::drawn), and sets
+// Leaves out heads with a loss whose values depend on ids that only a trainer draws (ModelGraph::drawn), and sets
 // ModelFeature::needed. kInvalidArgument: no head is left; the sentence says what such a model answers.
 void keep_served_heads(InferenceModel& model);
 // A table whose rows a trainer draws, if no head would be left; null: the model has scores.
