@@ -14,7 +14,8 @@ inline constexpr const char* kTopK = "top_k";  // value of ModelDescription::typ
 
 struct RetrieverOptions {
   int64_t top_k = 0;  // items per sample; 0: no items
-  // As in item_vectors(). Or a layer: its values of the rows that training draws are the items' vectors.
+  // A file or a table, as item_vectors() takes them; or a layer, whose values of the rows that training draws are the
+  // items' vectors.
   std::string items;
   // Layer whose values are compared with the items'; of a sequence, the last row of each sample. Empty: the input of
   // the first head.

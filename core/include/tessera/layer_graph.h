@@ -151,7 +151,7 @@ class LayerGraph {
   // Values per sample of a head's input.
   int64_t head_width(size_t head) const;
   bool head_is_sequence(size_t head) const;
-  // In the last forward: int64 [B + 1] for a head that takes a sequence; undefined for others.
+  // The offsets, int64 [B + 1], of a head that takes a sequence, in the last forward; undefined for others.
   const Tensor& head_offsets(size_t head) const;
 
   // Takes dense [B, dense_width], pooled [B, pooled_width], each sequence [ids, its width] with B + 1 offsets, and for

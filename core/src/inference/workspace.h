@@ -76,8 +76,8 @@ class Workspace {
   std::vector<char> without_row_;  // by table feature: true if some ids may have no row
 };
 
-// Outputs of a graph's heads. A head without a loss may take a sequence: its output is the last row. kInvalidArgument: a
-// head that learned a probability has more than one logit, or a head with a loss takes a sequence.
+// Outputs of a graph's heads. A head without a loss may take a sequence: its output is the last row. kInvalidArgument:
+// a head that learned a probability has more than one logit, or a head with a loss takes a sequence.
 std::vector<ModelOutput> outputs_of(const ModelGraph& graph, const LayerGraph& layers);
 
 // Inputs of a graph of layers from tables and ids.

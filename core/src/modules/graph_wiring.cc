@@ -99,7 +99,7 @@ std::string misspelt(const std::string& name, const ModelGraph& graph, const Gra
   return {};
 }
 
-// By layer: true if it leads to one of these heads.
+// True for each layer that leads to one of these heads.
 std::vector<bool> layers_of(const GraphWiring& wiring, std::span<const GraphLink> heads) {
   std::vector<bool> used(wiring.inputs.size(), false);
   for (const GraphLink& link : heads) {

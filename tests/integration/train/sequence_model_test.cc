@@ -298,7 +298,7 @@ class NextItem : public testing::Test, protected JobFile {
           str_cat(kNextItem, "[data]\nreader = \"user-items?history=5\"\nbatch = 16\nepochs = 12\npath = \"",
                   file("histories.txt"), "\"\n"));
   }
-  // What each of the 40 users is answered with; its status is 0.
+  // The answer for each of the 40 users.
   std::vector<json> answers(const Arguments& more) const {
     succeed(asked(Arguments{"--format", "jsonl", "--output", file("items.jsonl")} + more));
     std::ifstream in(file("items.jsonl"));
