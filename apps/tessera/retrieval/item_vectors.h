@@ -22,8 +22,8 @@ struct ItemVectors {
   int64_t all = 0;    // items of all parts together
 };
 // Item i is row i. `items` is a file or a table's name. Rows of a table that training never draws are no items. Throws
-// kNotFound if it is neither, kDataLoss if the file is damaged, and kInvalidArgument for a file without such a tensor or
-// a table whose rows have ids of their own.
+// kNotFound if it is neither, kDataLoss if the file is damaged, and kInvalidArgument for a file without such a tensor
+// or a table whose rows have ids of their own.
 ItemVectors item_vectors(const InferenceModel& model, const std::string& items, const ItemPart& part = {});
 void write_vectors(const std::string& path, const Tensor& vectors);
 
