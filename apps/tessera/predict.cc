@@ -83,8 +83,9 @@ bool parse_predict_arguments(const std::vector<std::string>& args, PredictArgume
       "write the values of a layer instead of scores, as safetensors, which --items takes");
   add("top-k", po::value(&out->retrieval.top_k)->value_name("K"),
       "print the K items whose vectors have the largest dot products with --query's values, instead of scores");
-  add("items", po::value(&out->retrieval.items)->value_name("TABLE|FILE"),
-      "items for --top-k: a table of the model, or a file that --vectors has written");
+  add("items", po::value(&out->retrieval.items)->value_name("TABLE|LAYER|FILE"),
+      "items for --top-k: a table of the model, a layer that makes items of its rows, or a file that --vectors has "
+      "written");
   add("query", po::value(&out->retrieval.query)->value_name("LAYER"),
       "query of --top-k (default: the input of the first head); of a sequence, its last row");
   add("exclude", po::value(&out->retrieval.exclude)->value_name("FEATURE"),

@@ -131,8 +131,9 @@ Options options_of(ServeArguments& a, GivenTexts& given) {
       "name of a single model for clients (default: as it was packed)");
   add("top-k", po::value(&a.retrieval.top_k)->value_name("K"),
       "answer with the K items whose vectors have the largest dot products with --query's values");
-  add("items", po::value(&a.retrieval.items)->value_name("TABLE|FILE"),
-      "items for --top-k: a table of the model, or a file of tessera predict --vectors");
+  add("items", po::value(&a.retrieval.items)->value_name("TABLE|LAYER|FILE"),
+      "items for --top-k: a table of the model, a layer that makes items of its rows, or a file of tessera predict "
+      "--vectors");
   add("query", po::value(&a.retrieval.query)->value_name("LAYER"),
       "query of --top-k (default: the input of the first head); of a sequence, its last row");
   add("exclude", po::value(&a.retrieval.exclude)->value_name("FEATURE"),

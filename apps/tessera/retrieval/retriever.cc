@@ -45,6 +45,7 @@ class Retriever : public Predictor {
     std::vector<float> queries, scores;
     std::vector<int32_t> items, more_items;
     std::vector<float> more_scores;
+    std::vector<int64_t> excluded;  // ids of a sample, ascending
     ItemIndex::Scratch search;
   };
 
@@ -60,24 +61,34 @@ class Retriever : public Predictor {
 
   void search(const PredictInput& input, Scratch& s) const {
     if (!excluded_) return items_.search(s.queries, k_, s.search, s.items, s.scores);
-    const PredictInput::Feature& excluded = input.features[*excluded_];
-    const int32_t longest = *std::max_element(excluded.lengths.begin(), excluded.lengths.end());
-    const int64_t more = std::min(items_.items(), k_ + longest);  // enough for k others
-    const auto k = static_cast<size_t>(k_), all = static_cast<size_t>(more);
-    s.more_items.resize(excluded.lengths.size() * all);
-    s.more_scores.resize(s.more_items.size());
-    items_.search(s.queries, more, s.search, s.more_items, s.more_scores);
     std::fill(s.items.begin(), s.items.end(), -1);
     std::fill(s.scores.begin(), s.scores.end(), 0.0f);
-    size_t first = 0;
-    for (size_t sample = 0; sample < excluded.lengths.size(); ++sample) {
-      const auto ids = excluded.values.subspan(first, static_cast<size_t>(excluded.lengths[sample]));
-      first += ids.size();
-      size_t to = sample * k;
-      for (size_t i = sample * all; i < (sample + 1) * all && to < (sample + 1) * k; ++i) {
-        if (std::find(ids.begin(), ids.end(), s.more_items[i]) != ids.end()) continue;
-        s.items[to] = s.more_items[i];
-        s.scores[to++] = s.more_scores[i];
+    size_t id = 0;
+    for (size_t sample = 0; sample < static_cast<size_t>(input.batch); sample += kQueries)
+      search_some(input.features[*excluded_], sample, id, s);
+  }
+
+  // Searches for the kQueries samples from `sample` on, so that a long list costs memory for a few of them alone. Their
+  // excluded ids begin at `id`, which goes on to the next ones.
+  void search_some(const PredictInput::Feature& excluded, size_t sample, size_t& id, Scratch& s) const {
+    const auto lengths = excluded.lengths.subspan(sample, std::min(kQueries, excluded.lengths.size() - sample));
+    const int64_t more = std::min(items_.items(), k_ + *std::max_element(lengths.begin(), lengths.end()));
+    const auto k = static_cast<size_t>(k_), all = static_cast<size_t>(more), dim = static_cast<size_t>(items_.dim());
+    s.more_items.resize(lengths.size() * all);  // enough for k others each
+    s.more_scores.resize(s.more_items.size());
+    items_.search(std::span<const float>(s.queries).subspan(sample * dim, lengths.size() * dim), more, s.search,
+                  s.more_items, s.more_scores);
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      const auto ids = excluded.values.subspan(id, static_cast<size_t>(lengths[i]));
+      id += ids.size();
+      s.excluded.assign(ids.begin(), ids.end());
+      std::sort(s.excluded.begin(), s.excluded.end());
+      size_t to = (sample + i) * k;
+      const size_t end = to + k;
+      for (size_t from = i * all; from < (i + 1) * all && to < end; ++from) {
+        if (std::binary_search(s.excluded.begin(), s.excluded.end(), s.more_items[from])) continue;
+        s.items[to] = s.more_items[from];
+        s.scores[to++] = s.more_scores[from];
       }
     }
   }
