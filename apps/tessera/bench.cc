@@ -17,18 +17,20 @@ constexpr BenchEntry kBenches[] = {
     {"read", "a job's data, from its files to batches", bench_read},
     {"save", "checkpoints written during training and without it", bench_save},
     {"plan", "time to plan many tables and ranks, and the balance of the plan", bench_plan},
+    {"scale", "how the time of another bench grows with one of its options", bench_scale},
 };
 
 }  // namespace
 
+std::span<const BenchEntry> benches() { return kBenches; }
+
 int bench_command(const std::vector<std::string>& args) {
   CommandGroup group{"tessera bench", {}};
-  for (const BenchEntry& bench : kBenches) {
+  for (const BenchEntry& bench : benches()) {
     group.commands.push_back({bench.name, bench.summary,
                               [&bench](const std::vector<std::string>& rest) { return run_session(bench, rest); }});
   }
-  group.commands.push_back({"run", "run the workloads of a file with their bench",
-                            [](const std::vector<std::string>& rest) { return run_workload_file(kBenches, rest); }});
+  group.commands.push_back({"run", "run the workloads of a file with their bench", run_workload_file});
   group.commands.push_back({"show", "show what --json has printed, next to other programs", show_result});
   return group.run(args);
 }

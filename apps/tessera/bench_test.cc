@@ -387,7 +387,42 @@ TEST(BenchRead, AnEpochARound) {
   EXPECT_TRUE(lines[0].at("streamed").get<bool>());
   EXPECT_GT(lines[0].at("ids"), 3 * 480);
   EXPECT_FALSE(lines_of(job + "data.buffer_mib=9")[0].at("streamed").get<bool>());
-  EXPECT_EQ(run("read", " 2>&1").status, 2);
+  const auto made = lines_of("read --columns 4 --files 3 --samples 100");
+  ASSERT_EQ(made.size(), 1u);
+  EXPECT_EQ(made[0].at("columns"), 5);  // one is the label
+  EXPECT_EQ(made[0].at("ids"), made[0].at("rows"));
+  EXPECT_NE(run(job + "data.batch=8 --files 2", " 2>&1").text.find("--files is for made data"), std::string::npos);
+  EXPECT_NE(run("read --files 9 --samples 3", " 2>&1").text.find("at least --files"), std::string::npos);
+}
+
+TEST(BenchScale, RunsAnotherBenchAtEachValue) {
+  const auto lines =
+      lines_of("scale --bench lookup --grows batch --over 2,4,8 --kernel cpu --tables 1 --rows 50 --exponent 0.5");
+  ASSERT_EQ(lines.size(), 3u);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    expect_fields(lines[i], {"of", "grows", "exponent", "figure", "kernel", "pass", "median_us"});
+    EXPECT_EQ(lines[i].at("batch"), 2 << i);
+  }
+  const auto processor = lines_of("scale --bench read --grows columns --over 2,3,4 --samples 20 --figure processor");
+  ASSERT_EQ(processor.size(), 3u);
+  EXPECT_GT(processor[0].at("median_us"), 0);
+}
+
+TEST(BenchScale, WhatCannotBeIsOneSentence) {
+  for (const auto& [arguments, named] :
+       {std::pair("", "--bench NAME is needed"),
+        {"--bench lokup --grows rows --over 1,2,3", "the nearest is \"lookup\""},
+        {"--bench lookup --over 1,2,3", "--grows OPTION is needed"},
+        {"--bench lookup --grows rows --over 1,3", "at least three values, ascending"},
+        {"--bench lookup --grows rows --over 1,3,2", "at least three values, ascending"},
+        {"--bench lookup --grows rowz --over 1,2,3", "the nearest is --rows"},
+        {"--bench plan --grows tables --form sizes=8x4 --over 1,2,3", "--form has no {}"},
+        {"--bench read --grows columns --over 1,2,3 --samples 9 --figure open", "have no time \"open\""}}) {
+    const Result result = run(std::string("scale ") + arguments, " 2>&1");
+    EXPECT_EQ(result.status, 2) << arguments;
+    EXPECT_EQ(std::count(result.text.begin(), result.text.end(), '\n'), 1) << result.text;
+    EXPECT_NE(result.text.find(named), std::string::npos) << result.text;
+  }
 }
 
 TEST(BenchSave, OfSmallTables) {

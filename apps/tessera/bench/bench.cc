@@ -101,6 +101,7 @@ void Report::line(const Line& of_bench) {
     if (key == "bench" && !workload_.empty()) values["workload"] = workload_;
   }
   if (record_ >= 0) append(record_, values);
+  if (silent_) return;
   if (json_) {
     std::cout << values.dump() << std::endl;
     return;

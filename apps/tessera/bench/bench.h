@@ -31,6 +31,7 @@ struct CommonOptions {
   int rounds = 9;
   int threads = 1;              // threads per rank
   bool json = false;            // print JSON lines instead of a table
+  bool silent = false;          // print no line: another bench reads the record
   bool round_per_line = false;  // run one round per line of standard input and print its result at once
   std::string workload;         // name in a workload file, a field of every line; empty if there is none
   // descriptor that keeps lines for the page and the comparison (bench/report/record.h); -1: none
@@ -56,6 +57,7 @@ BenchRun bench_start(const std::vector<std::string>& args, const CommonOptions& 
 BenchRun bench_read(const std::vector<std::string>& args, const CommonOptions& common);
 BenchRun bench_save(const std::vector<std::string>& args, const CommonOptions& common);
 BenchRun bench_plan(const std::vector<std::string>& args, const CommonOptions& common);
+BenchRun bench_scale(const std::vector<std::string>& args, const CommonOptions& common);
 
 // Adds --rounds, --threads and --help to `options` and reads `args`; help also lists the session's options (session.h).
 // Returns false if help was printed and nothing remains to be done. Throws UsageError for unknown options, wrong types,
@@ -95,11 +97,11 @@ class Rounds {
 class Report {
  public:
   explicit Report(const CommonOptions& common)
-      : json_(common.json), workload_(common.workload), record_(common.record) {}
+      : json_(common.json), silent_(common.silent), workload_(common.workload), record_(common.record) {}
   void line(const Line& of_bench);
 
  private:
-  bool json_;
+  bool json_, silent_;
   std::string workload_;
   int record_;
   std::string columns_;

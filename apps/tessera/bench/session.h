@@ -15,13 +15,16 @@ struct BenchEntry {
   BenchRun (*prepare)(const std::vector<std::string>& args, const CommonOptions& common);
 };
 
+// All benches, in the order of `tessera bench --help`.
+std::span<const BenchEntry> benches();
+
 // Runs the bench once, or once per workload of --workload. All options are read before anything is measured. Then
 // prints the speed bars, the changes since --compare, and how quiet the machine was; --html also writes the page.
 // Returns the largest exit status of the runs.
 int run_session(const BenchEntry& bench, const std::vector<std::string>& args);
 
-// `args` has a workload file, then options. Runs the bench of `benches` that the file is for.
-int run_workload_file(std::span<const BenchEntry> benches, const std::vector<std::string>& args);
+// `args` has a workload file, then options. Runs the bench that the file is for.
+int run_workload_file(const std::vector<std::string>& args);
 
 // `args` has a file that --json has printed, with or without peers' lines, and --html FILE. Prints the measurements,
 // bars and the run again, without measuring.

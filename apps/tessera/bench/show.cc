@@ -39,14 +39,14 @@ std::vector<Line> summary(const std::vector<Line>& lines) {
 
 }  // namespace
 
-int run_workload_file(std::span<const BenchEntry> benches, const std::vector<std::string>& args) {
+int run_workload_file(const std::vector<std::string>& args) {
   if (args.empty() || args[0].starts_with("-")) {
     Options options("bench run", "FILE [OPTIONS]", "Runs the workloads of a file, with the options of their bench.");
     if (!parse_options(args, options)) return 0;
     throw UsageError("tessera bench run needs a workload file first, such as configs/bench/step.toml");
   }
   const std::string name = bench_of_workloads(args[0]);
-  for (const BenchEntry& bench : benches) {
+  for (const BenchEntry& bench : benches()) {
     if (name != bench.name) continue;
     std::vector<std::string> rest{"--workload", args[0]};
     rest.insert(rest.end(), args.begin() + 1, args.end());

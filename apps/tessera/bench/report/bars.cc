@@ -51,6 +51,7 @@ class Judge {
       if (bench == "save") save(m);
       if (bench == "plan") at_most("time of a plan, s", m.time.median, m.line.value("bar_s", Line()));
       if (bench == "predict") predict(m);
+      if (bench == "scale") growth(m);
     }
     return out_;
   }
@@ -192,6 +193,30 @@ class Judge {
   void predict(const Measured& m) {
     const Line off = m.line.value("off_percent", Line());
     if (off.is_number()) at_most("prediction off, percent", std::abs(off.get<double>()), 25.0);
+  }
+
+  // Fits the exponent of a curve at its first point: least squares of the logarithms of the upper half, at least three.
+  void growth(const Measured& first) {
+    const std::string grows = first.line["grows"], bar = "time over " + grows + ", exponent";
+    std::vector<std::pair<double, double>> points;
+    for (const Measured& m : all_) {
+      if (has(m, "workload", first.line.value("workload", Line())) && alike_but(m, first, {grows})) {
+        if (points.empty() && &m != &first) return;
+        points.emplace_back(std::log(m.line.value(grows, 1.0)), std::log(us_of(m)));
+      }
+    }
+    if (points.size() < 3) return;
+    of_ = first.line["of"];
+    for (const auto& [key, value] : circumstances(first.line)) {
+      if (names_contender(key)) of_ += ' ' + value_text(value);
+    }
+    const size_t from = std::min(points.size() / 2, points.size() - 3);
+    double n = 0, x = 0, y = 0, xx = 0, xy = 0;
+    for (size_t i = from; i < points.size(); ++i) {
+      const auto [a, b] = points[i];
+      n += 1, x += a, y += b, xx += a * a, xy += a * b;
+    }
+    at_most(bar.c_str(), (n * xy - x * y) / (n * xx - x * x), first.line.value("exponent", 1.0) + 0.15);
   }
 
   // Judges one figure of a line divided by another one of the same run.

@@ -183,17 +183,22 @@ std::string time_bars(const std::vector<Measured>& results) {
 
 std::string growth_charts(const std::vector<Measured>& results) {
   std::string out;
-  for (const char* key : {"bytes", "B", "L", "T", "E", "D", "tables", "threads", "world"}) {
+  std::vector<std::string> keys{"bytes", "B", "L", "T", "E", "D", "tables", "threads", "world"};
+  for (const Measured& m : results) {
+    const std::string grows = m.line.value("grows", "");
+    if (!grows.empty() && std::find(keys.begin(), keys.end(), grows) == keys.end()) keys.push_back(grows);
+  }
+  for (const std::string& key : keys) {
     std::vector<Measured> with;
     for (const Measured& m : results) {
-      if (number(m, key) > 0) with.push_back(m);
+      if (number(m, key.c_str()) > 0) with.push_back(m);
     }
     auto series = grouped(with, [&](const Measured& m) {
       return key_of(m, [&](const std::string& k) { return k != key && k != "workload"; });
     });
     std::erase_if(series, [&](const std::vector<Measured>& points) {
       std::set<double> xs;
-      for (const Measured& m : points) xs.insert(number(m, key));
+      for (const Measured& m : points) xs.insert(number(m, key.c_str()));
       return xs.size() < 2;
     });
     if (!series.empty()) out += GrowthChart(key, std::move(series)).text();

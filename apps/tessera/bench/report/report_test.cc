@@ -262,6 +262,31 @@ TEST(Bars, OfMovesNeedThreadsThatCopyFaster) {
   EXPECT_EQ(judged(lines(1.5, 1.4)).size(), 0u);
 }
 
+TEST(Bars, GrowthIsTheExponentOfTheUpperHalf) {
+  const auto curve = [](const char* kernel, double power, double more) {
+    std::vector<Line> out;
+    for (const double rows : {1e2, 1e3, 1e4, 1e5, 1e6})
+      out.push_back({{"bench", "scale"},
+                     {"of", "lookup"},
+                     {"grows", "rows"},
+                     {"exponent", 1.0},
+                     {"kernel", kernel},
+                     {"rows", rows},
+                     {"median_us", more + std::pow(rows, power)}});
+    return out;
+  };
+  std::vector<Line> lines = curve("cpu", 1.1, 500), other = curve("slow", 1.2, 0);
+  lines.insert(lines.end(), other.begin(), other.end());
+  const std::vector<Line> bars = judged(lines);
+  ASSERT_EQ(bars.size(), 2u);
+  EXPECT_EQ(bars[0]["of"], "lookup cpu");
+  EXPECT_NEAR(bars[0]["value"].get<double>(), 1.1, 0.01) << "what a call costs by itself does not count";
+  EXPECT_EQ(bars[0]["holds"], true);
+  EXPECT_NEAR(bars[1]["value"].get<double>(), 1.2, 1e-9);
+  EXPECT_EQ(bars[1]["holds"], false);
+  EXPECT_TRUE(judged({lines[0], lines[1]}).empty()) << "two points";
+}
+
 TEST(Bars, AVariantOfATransportIsNotHeldAgainstOpenMpiTwice) {
   const std::vector<Line> both{collective_line("tcp", 4096, 1), collective_line("tcp?shm=false", 4096, 7),
                                collective_line("mpi", 4096, 2)};
