@@ -134,6 +134,7 @@ function(tessera_test name)
     math(EXPR TEST_TIMEOUT "2 * ${TEST_TIMEOUT}")
   endif()
   add_executable(${name} ${TEST_SOURCES})
+  tessera_unity_of(${name} "_test\\.cc$")
   target_include_directories(${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
   target_compile_definitions(${name} PRIVATE ${TEST_DEFINITIONS})
   target_link_libraries(${name} PRIVATE tessera_flags ${TEST_LINK} GTest::gtest_main GTest::gmock)
@@ -147,14 +148,25 @@ function(tessera_test name)
   endif()
 endfunction()
 
-# tessera_unity(TARGET): with TESSERA_UNITY, its sources are compiled together, folder by folder. Sources with their own
-# options or definitions, and device code, are compiled separately.
-function(tessera_unity target)
+# tessera_suites_of(SOURCE OUT): the suites of a source of tests, as GoogleTest's filter. A program of several sources
+# runs as a test for each.
+function(tessera_suites_of source out)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+  file(STRINGS ${source} suites REGEX "^TEST(_F|_P)?\\(")
+  list(TRANSFORM suites REPLACE "^TEST[_FP]*\\(([A-Za-z0-9]+).*" "\\1.*:*/\\1.*")
+  list(REMOVE_DUPLICATES suites)
+  list(JOIN suites ":" filter)
+  set(${out} ${filter} PARENT_SCOPE)
+endfunction()
+
+# tessera_unity_of(TARGET REGEX): with TESSERA_UNITY, its sources that match are compiled together, folder by folder.
+# Sources with their own options or definitions are compiled separately.
+function(tessera_unity_of target regex)
   if(NOT TESSERA_UNITY)
     return()
   endif()
   get_target_property(sources ${target} SOURCES)
-  list(FILTER sources INCLUDE REGEX "\\.cc$")
+  list(FILTER sources INCLUDE REGEX "${regex}")
   foreach(source ${sources})
     get_filename_component(folder ${source} DIRECTORY)
     string(REPLACE "${PROJECT_SOURCE_DIR}" "" folder "${folder}")  # of any clone, for a compiler cache
@@ -164,8 +176,14 @@ function(tessera_unity target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   # gcc takes a type in an anonymous namespace for a header's type if its file is included.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
-  # Some directories set the options of sources after the target is made.
-  cmake_language(EVAL CODE "cmake_language(DEFER CALL tessera_unity_with_options ${target})")
+endfunction()
+
+# tessera_unity(TARGET): with TESSERA_UNITY, all its sources but device code are compiled together, folder by folder.
+function(tessera_unity target)
+  tessera_unity_of(${target} "\\.cc$")
+  if(TESSERA_UNITY)  # some directories set the options of sources after the target is made
+    cmake_language(EVAL CODE "cmake_language(DEFER CALL tessera_unity_with_options ${target})")
+  endif()
 endfunction()
 
 # Makes one source of those sources of a target that are in one folder and have the same options of their own, because
@@ -241,6 +259,7 @@ function(tessera_core_folder name)
   set_property(GLOBAL APPEND PROPERTY TESSERA_CORE_FOLDERS ${name})
   if(TESSERA_TESTS AND tests)
     add_executable(${name}_test ${tests})
+    tessera_unity_of(${name}_test "_test\\.cc$")
     target_link_libraries(${name}_test PRIVATE tessera_flags tessera_${name} ${lower_folders} ${CORE_FOLDER_LINK}
       GTest::gtest_main GTest::gmock)
     add_test(NAME ${name}_test COMMAND ${name}_test)

@@ -35,7 +35,7 @@ int in_namespace(bool own_proc, const std::function<int()>& body) {
 }
 
 // The number of ranks that this one shares memory with, plus 100 if its data is wrong; 99 if it fails.
-int exchange(const Where& where, int rank) try {
+int run_exchange(const Where& where, int rank) try {
   TestHost host;
   const auto group = connect(host, where, rank);
   std::vector<int32_t> sent(800000, rank + 1), got(sent.size());
@@ -58,8 +58,8 @@ TEST_P(Namespaces, RanksExchangeWithWhatTheyCanProve) {
   if (in_namespace(own_proc, [] { return 0; }) != 0) GTEST_SKIP() << "this user may not make namespaces";
   const Where where{.world_size = 2};
   const pid_t first = fork();
-  if (first == 0) _exit(exchange(where, 0));
-  EXPECT_EQ(in_namespace(own_proc, [&] { return exchange(where, 1); }), own_proc ? 0 : 1);
+  if (first == 0) _exit(run_exchange(where, 0));
+  EXPECT_EQ(in_namespace(own_proc, [&] { return run_exchange(where, 1); }), own_proc ? 0 : 1);
   int status = 0;
   waitpid(first, &status, 0);
   EXPECT_TRUE(WIFEXITED(status));

@@ -20,18 +20,6 @@ constexpr size_t kRing = size_t{64} << 10;
 
 int32_t partners(const sdk::Group& group) { return dynamic_cast<const Group&>(group).shares_memory_with(); }
 
-void exchange(sdk::Group& group, int64_t each) {
-  const int64_t world = group.world_size();
-  std::vector<int32_t> sent(static_cast<size_t>(world * each)), got(sent.size(), -1);
-  for (size_t i = 0; i < sent.size(); ++i) sent[i] = group.rank() * 1000000 + static_cast<int32_t>(i);
-  const std::vector<int64_t> counts(static_cast<size_t>(world), each);
-  finish(group.all_to_all_v(View<int32_t>(sent), counts, View<int32_t>(got), counts, call("ids")));
-  for (size_t i = 0; i < got.size(); ++i) {
-    const auto from = static_cast<int32_t>(i) / static_cast<int32_t>(each);
-    ASSERT_EQ(got[i], from * int64_t{1000000} + group.rank() * each + static_cast<int32_t>(i) % each) << "at " << i;
-  }
-}
-
 TEST(Shm, IsTheWayBetweenRanksOfOneHost) {
   with_groups(3, [](sdk::Group& group) {
     EXPECT_EQ(partners(group), 2);

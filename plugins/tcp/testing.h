@@ -149,4 +149,17 @@ inline sdk::CollectiveCall call(const char* label = nullptr, double timeout_s = 
 
 using sdk::finish;
 
+// Each rank sends `count` numbers to each other rank, which must receive them intact.
+inline void exchange(sdk::Group& group, size_t count, double timeout_s = 0) {
+  const auto world = static_cast<size_t>(group.world_size());
+  std::vector<int32_t> sent(world * count), got(sent.size());
+  for (size_t i = 0; i < sent.size(); ++i) sent[i] = static_cast<int32_t>(i) + 7 * group.rank();
+  const std::vector<int64_t> counts(world, static_cast<int64_t>(count));
+  finish(group.all_to_all_v(View<int32_t>(sent), counts, View<int32_t>(got), counts, call("rows", timeout_s)));
+  for (size_t i = 0; i < got.size(); ++i) {
+    const size_t from = i / count, expected = static_cast<size_t>(group.rank()) * count + i % count + 7 * from;
+    ASSERT_EQ(got[i], static_cast<int32_t>(expected)) << "from rank " << from;
+  }
+}
+
 }  // namespace tessera::tcp

@@ -9,10 +9,9 @@
 #include "inference/test_model.h"
 #include "tessera/embedding_modules.h"
 
-namespace tessera {
+namespace tessera::test {
 namespace {
 
-using namespace test;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -242,4 +241,4 @@ TEST_F(Predicting, ParametersThatDoNotFitAreNamed) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::test

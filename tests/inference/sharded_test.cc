@@ -10,10 +10,9 @@
 #include "spawn.h"
 #include "tessera/sharding.h"
 
-namespace tessera {
+namespace tessera::test {
 namespace {
 
-using namespace test;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
@@ -221,4 +220,4 @@ TEST_F(Sharded, OnlyRank0Predicts) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::test

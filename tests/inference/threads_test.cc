@@ -6,10 +6,8 @@
 
 #include "inference/test_model.h"
 
-namespace tessera {
+namespace tessera::test {
 namespace {
-
-using namespace test;
 
 void predict_from_threads(int threads, int64_t calls) {
   const ModelFolder folder;
@@ -47,4 +45,4 @@ TEST(Threads, PredictTheSameAsAlone) { predict_from_threads(8, 1500); }
 TEST(Long, AMillionPredictionsFromEightThreads) { predict_from_threads(8, 125000); }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::test

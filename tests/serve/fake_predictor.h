@@ -163,6 +163,9 @@ struct Sample {
   std::vector<float> item_weights;  // empty: none
 };
 
+// Two samples; the second one's user has no ids.
+inline const std::vector<Sample> kSamples = {{{0.5f, -1.25f}, {3, 999}, {7}, {}}, {{0.1f, 2}, {}, {0, 1, 99}, {}}};
+
 class Message {
  public:
   explicit Message(std::vector<Sample> samples) : samples_(std::move(samples)) {

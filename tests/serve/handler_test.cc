@@ -83,7 +83,6 @@ class HandlerTest : public ::testing::Test {
 };
 
 constexpr const char* kInfer = "/v2/models/fake/infer";
-const std::vector<Sample> kSamples = {{{0.5f, -1.25f}, {3, 999}, {7}, {}}, {{0.1f, 2}, {}, {0, 1, 99}, {}}};
 
 std::vector<float> scores_of(const HttpResponse& r) {
   if (r.status != 200) {

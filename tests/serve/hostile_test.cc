@@ -347,8 +347,8 @@ class Reloads : public Hostile {
 };
 TEST_F(Reloads, LoseNoAnswer) { reload(30); }
 
-class Long : public Reloads {};
-TEST_F(Long, AThousandReloads) { reload(1000); }
+class LongReloads : public Reloads {};
+TEST_F(LongReloads, AThousandReloads) { reload(1000); }
 
 }  // namespace
 }  // namespace tessera::serve

@@ -28,11 +28,11 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 // Asks continuously for the scores of the same samples, whichever server answers.
-class Asking {
+class RepeatedRequest {
  public:
-  Asking(std::string request, bool may_be_away)
+  RepeatedRequest(std::string request, bool may_be_away)
       : request_(std::move(request)), may_be_away_(may_be_away), thread_([this] { work(); }) {}
-  ~Asking() {
+  ~RepeatedRequest() {
     stop_ = true;
     thread_.join();
   }
@@ -182,7 +182,7 @@ class OnlineKills : public testing::TestWithParam<Kills> {
     return port_of(*server_);
   }
   // Kills the whole server, which then restarts, or the process of one of its ranks.
-  void kill_server(std::mt19937& random, Asking& asking) {
+  void kill_server(std::mt19937& random, RepeatedRequest& asking) {
     EXPECT_THAT(server_->output(), Not(HasSubstr("publication_refused")));
     if (GetParam().ranks > 1) {
       const pid_t rank = rank_process(server_->pid(), static_cast<int>(random() % GetParam().ranks));
@@ -221,7 +221,8 @@ TEST_P(OnlineKills, NeverShowAWrongRowAndEndWithTheNewest) {
   const InferenceModel first = open_packed_model(
       test::path_in(published_, Publication::kBase, publishing::publications_in(published_, Publication::kBase)[0]));
   test::OwnInput input(first.description, 16, 1);
-  Asking asking(Client::post("/v2/models/m/infer", json_request(first.description, input)), GetParam().ranks > 1);
+  RepeatedRequest asking(Client::post("/v2/models/m/infer", json_request(first.description, input)),
+                         GetParam().ranks > 1);
   asking.at(port);
 
   int trainers = 0, servers = 0;
@@ -252,7 +253,7 @@ TEST_P(OnlineKills, NeverShowAWrongRowAndEndWithTheNewest) {
   const Published all(published_, input);
   int64_t number = 0;
   const auto answers = asking.answers();
-  for (const Asking::Answer& answer : answers) {
+  for (const RepeatedRequest::Answer& answer : answers) {
     const Published::Version* version = all.find(answer.version);
     ASSERT_NE(version, nullptr) << "there is no version " << answer.version;
     EXPECT_GE(version->number, number);

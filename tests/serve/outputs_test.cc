@@ -16,8 +16,6 @@ using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-const std::vector<Sample> kSamples = {{{0.5f, -1.25f}, {3, 999}, {7}, {}}, {{0.1f, 2}, {}, {0, 1, 99}, {}}};
-
 FakeOptions of_heads() {
   FakeOptions out;
   out.outputs = {{"click"}, {"kinds", 3, false}, {"like"}};

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/test_refusal.h"
+#include "config/test_replaced.h"
 #include "data/columns.h"
 #include "fake_predictor.h"
 
@@ -16,10 +17,9 @@ namespace tessera::serve {
 namespace {
 
 using nlohmann::json;
+using test::replaced;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-const std::vector<Sample> kSamples = {{{0.5f, -1.25f}, {3, 999}, {7}, {}}, {{0.1f, 2}, {}, {0, 1, 99}, {}}};
 
 void expect_same(const PredictInput& a, const PredictInput& b) {
   const auto same = [](const auto& x, const auto& y) { return std::equal(x.begin(), x.end(), y.begin(), y.end()); };
@@ -40,15 +40,6 @@ InferRequest parse(const std::string& body, const FakeOptions& model = {}) {
 std::string refusal(const std::string& body, std::optional<size_t> json_bytes = {}, const FakeOptions& model = {}) {
   return test::refusal(
       Code::kInvalidArgument, [&] { parse_infer(FakePredictor(model).model(), body, json_bytes, {4}); }, "accepted");
-}
-
-std::string replaced(std::string text, const std::string& what, const std::string& with) {
-  const size_t at = text.find(what);
-  if (at == std::string::npos) {
-    ADD_FAILURE() << what << " is not in " << text;
-    return text;
-  }
-  return text.replace(at, what.size(), with);
 }
 
 TEST(Protocol, JsonAndBytesSayTheSame) {

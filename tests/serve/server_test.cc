@@ -21,8 +21,6 @@ using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 using nlohmann::json;
 
-const std::vector<Sample> kSamples = {{{0.5f, -1.25f}, {3, 999}, {7}, {}}, {{0.1f, 2}, {}, {0, 1, 99}, {}}};
-
 std::vector<float> scores_of(const Reply& r) {
   if (r.status != 200) {
     ADD_FAILURE() << r.status << " " << r.body;

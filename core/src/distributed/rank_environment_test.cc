@@ -12,29 +12,29 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr const char* kAll[] = {"RANK",
-                                "WORLD_SIZE",
-                                "LOCAL_RANK",
-                                "LOCAL_WORLD_SIZE",
-                                "MASTER_ADDR",
-                                "MASTER_PORT",
-                                "TESSERA_JOB_TOKEN",
-                                "OMPI_COMM_WORLD_RANK",
-                                "OMPI_COMM_WORLD_SIZE",
-                                "OMPI_COMM_WORLD_LOCAL_RANK",
-                                "OMPI_COMM_WORLD_LOCAL_SIZE",
-                                "PMIX_NAMESPACE",
-                                "SLURM_STEP_ID",
-                                "SLURM_PROCID",
-                                "SLURM_NTASKS",
-                                "SLURM_LOCALID",
-                                "SLURM_STEP_TASKS_PER_NODE",
-                                "SLURM_STEP_NODELIST",
-                                "SLURM_JOB_ID"};
+constexpr const char* kVariables[] = {"RANK",
+                                      "WORLD_SIZE",
+                                      "LOCAL_RANK",
+                                      "LOCAL_WORLD_SIZE",
+                                      "MASTER_ADDR",
+                                      "MASTER_PORT",
+                                      "TESSERA_JOB_TOKEN",
+                                      "OMPI_COMM_WORLD_RANK",
+                                      "OMPI_COMM_WORLD_SIZE",
+                                      "OMPI_COMM_WORLD_LOCAL_RANK",
+                                      "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                      "PMIX_NAMESPACE",
+                                      "SLURM_STEP_ID",
+                                      "SLURM_PROCID",
+                                      "SLURM_NTASKS",
+                                      "SLURM_LOCALID",
+                                      "SLURM_STEP_TASKS_PER_NODE",
+                                      "SLURM_STEP_NODELIST",
+                                      "SLURM_JOB_ID"};
 
 // The environment with these variables of launchers and no others.
 RankEnvironment with(const std::map<std::string, std::string>& variables) {
-  for (const char* name : kAll) ::unsetenv(name);
+  for (const char* name : kVariables) ::unsetenv(name);
   for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
   return RankEnvironment::from_environment();
 }

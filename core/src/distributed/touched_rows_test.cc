@@ -7,10 +7,10 @@
 namespace tessera {
 namespace {
 
-using Rows = std::vector<std::pair<int64_t, bool>>;
+using MarkedRows = std::vector<std::pair<int64_t, bool>>;
 
-Rows rows_of(const TouchedRows& touched, size_t table) {
-  Rows out;
+MarkedRows rows_of(const TouchedRows& touched, size_t table) {
+  MarkedRows out;
   touched.for_each(table, [&](int64_t row, bool mine) { out.emplace_back(row, mine); });
   return out;
 }
@@ -20,10 +20,10 @@ TEST(TouchedRows, AscendAndStayInTheirTable) {
   for (const int64_t row : {64, 0, 63, 0}) touched.mark(0, row);
   touched.mark(2, 63);
   touched.mark(3, 0);
-  EXPECT_EQ(rows_of(touched, 0), (Rows{{0, true}, {63, true}, {64, true}}));
-  EXPECT_EQ(rows_of(touched, 1), Rows{});
-  EXPECT_EQ(rows_of(touched, 2), (Rows{{63, true}}));
-  EXPECT_EQ(rows_of(touched, 3), (Rows{{0, true}}));
+  EXPECT_EQ(rows_of(touched, 0), (MarkedRows{{0, true}, {63, true}, {64, true}}));
+  EXPECT_EQ(rows_of(touched, 1), MarkedRows{});
+  EXPECT_EQ(rows_of(touched, 2), (MarkedRows{{63, true}}));
+  EXPECT_EQ(rows_of(touched, 3), (MarkedRows{{0, true}}));
   EXPECT_EQ(touched.count(0), 3);
   EXPECT_EQ(touched.count(1), 0);
 }
@@ -33,7 +33,7 @@ TEST(TouchedRows, AreForgotten) {
   touched.mark(0, 150);
   touched.clear();
   touched.mark(0, 3);
-  EXPECT_EQ(rows_of(touched, 0), (Rows{{3, true}}));
+  EXPECT_EQ(rows_of(touched, 0), (MarkedRows{{3, true}}));
 }
 
 }  // namespace

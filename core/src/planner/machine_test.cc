@@ -6,18 +6,14 @@
 #include <cmath>
 
 #include "config/test_refusal.h"
+#include "config/test_replaced.h"
 #include "tessera/sdk/cost.h"
 
 namespace tessera {
 namespace {
 
+using test::replaced;
 using ::testing::HasSubstr;
-
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  const size_t at = text.find(from);
-  EXPECT_NE(at, std::string::npos) << from;
-  return at == std::string::npos ? text : text.replace(at, from.size(), to);
-}
 
 // A machine with figures of every kind.
 Machine complete() {

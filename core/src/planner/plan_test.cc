@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "config/test_refusal.h"
+#include "config/test_replaced.h"
 #include "planner/rank_rules.h"
 #include "tessera/planner.h"
 #include "tessera/sharding_plan.h"
@@ -12,6 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 using Combine = ParameterSharding::Combine;
+using test::replaced;
 
 ShardingPlan example() {
   ShardingPlan plan;
@@ -39,12 +41,6 @@ ShardingPlan example() {
 std::string error_of(const std::string& text) {
   return test::refusal(
       Code::kInvalidArgument, [&] { (void)ShardingPlan::from_json(text); }, "");
-}
-
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  const size_t at = text.find(from);
-  EXPECT_NE(at, std::string::npos) << from;
-  return text.replace(at, from.size(), to);
 }
 
 TEST(Plan, ComesBackFromItsFile) {

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "config/test_refusal.h"
+#include "modules/test_table.h"
 #include "planner/search_space.h"
 #include "planner/sharders.h"
 #include "wiring/tiling.h"
@@ -17,6 +18,7 @@ namespace {
 
 using testing::HasSubstr;
 using Combine = ParameterSharding::Combine;
+using test::table;
 
 constexpr const char* kAllTypes[] = {"table_wise",        "row_wise",   "column_wise",  "table_row_wise",
                                      "table_column_wise", "grid_shard", "data_parallel"};
@@ -24,15 +26,6 @@ constexpr const char* kAllTypes[] = {"table_wise",        "row_wise",   "column_
 const Runtime& runtime() {
   static const Runtime runtime({.plugin_path = {TESSERA_PLUGINS_BUILT}, .default_path = false});
   return runtime;
-}
-
-EmbeddingBagConfig table(int64_t rows, int64_t cols, const std::string& name = "t") {
-  EmbeddingBagConfig t;
-  t.name = name;
-  t.num_embeddings = rows;
-  t.embedding_dim = cols;
-  t.feature_names = {"f"};
-  return t;
 }
 
 Layout only_layout(const std::string& type, const EmbeddingBagConfig& t, const Topology& topology,

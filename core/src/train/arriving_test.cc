@@ -17,7 +17,7 @@ using test::runtime;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
-const char* const kJob = R"toml(
+const char* const kArrivingJob = R"toml(
 job = {seed = 3, kernel_plugin = "cpu"}
 model = {embedding_dim = 4, bottom_mlp = [4], top_mlp = [8, 1]}
 data = {reader = "growing?end=DONE&time=at(csv)", batch = 16, shuffle = false, test_fraction = 0}
@@ -32,7 +32,7 @@ column = [
 
 class Arriving : public test::JobTest {
  protected:
-  Arriving() : JobTest(kJob, {"cpu"}) { fs::create_directories(folder_ / "in"); }
+  Arriving() : JobTest(kArrivingJob, {"cpu"}) { fs::create_directories(folder_ / "in"); }
   // Returns rows [first, first + rows) of one fixed sequence.
   static std::string rows(int first, int rows) {
     std::string out = "click,price,film,tags,at\n";
@@ -155,7 +155,7 @@ TEST_F(Arriving, WrongUseIsOneSentence) {
   std::ofstream(file("in/a.csv")) << "click,price,film,tags\n1,2,x,99\n";
   EXPECT_THAT(failure({"data.reader=\"growing(csv)\"", "table_defaults.bounds_check=fatal"}),
               HasSubstr("a.csv, row 1, column \"tags\""));
-  Config config = parse_config(kJob, "job.toml", {"data.path=\"" + file("in") + "\""});
+  Config config = parse_config(kArrivingJob, "job.toml", {"data.path=\"" + file("in") + "\""});
   try {
     (void)read_dataset(runtime(), config);
     FAIL() << "it would have no end";

@@ -15,7 +15,7 @@ using testing::HasSubstr;
 namespace fs = std::filesystem;
 using Sets = std::vector<std::string>;
 
-const char* const kJob = R"(
+const char* const kPerLayerJob = R"(
 job = {seed = 3, kernel_plugin = "reference"}
 model = {embedding_dim = 4}
 layer = [
@@ -30,7 +30,7 @@ data = {reader = "synthetic", columns = 2, rows = [50, 20], dense = 3, samples =
 
 class LayerOptimizer : public test::JobTest {
  protected:
-  LayerOptimizer() : JobTest(kJob) {}
+  LayerOptimizer() : JobTest(kPerLayerJob) {}
   double score(const Sets& set, const TrainJobOptions& options = {}) const {
     return trained(options, set)->evaluate().metrics["logloss"];
   }

@@ -22,7 +22,7 @@ using testing::HasSubstr;
 using testing::StartsWith;
 namespace fs = std::filesystem;
 
-const char* const kJob = R"(
+const char* const kPlainJob = R"(
 job = {seed = 3, kernel_plugin = "reference", pipeline = true}
 model = {embedding_dim = 4, bottom_mlp = [8, 4], top_mlp = [8, 1]}
 [data]
@@ -54,7 +54,7 @@ TEST(SameJob, NamesTheFirstDifference) {
 
 class Job : public test::JobTest {
  protected:
-  Job() : JobTest(kJob) {}
+  Job() : JobTest(kPlainJob) {}
   std::string saved() const { return file("saved"); }
 };
 

@@ -47,7 +47,7 @@ TEST(ValidationScores, WithoutPatienceItGoesOn) {
   EXPECT_FALSE(scores.exhausted());
 }
 
-const char* const kJob = R"(
+const char* const kValidatedJob = R"(
 job = {seed = 3, kernel_plugin = "reference"}
 model = {embedding_dim = 4, bottom_mlp = [8, 4], top_mlp = [8, 1]}
 validation = {fraction = 0.2}
@@ -64,7 +64,7 @@ epochs = 3
 
 class ValidatedJob : public test::JobTest {
  protected:
-  ValidatedJob() : JobTest(kJob) {}
+  ValidatedJob() : JobTest(kValidatedJob) {}
   std::vector<double> losses_of(const std::vector<std::string>& set) const {
     return JobTest::losses_of(*trained({}, set));
   }

@@ -23,7 +23,7 @@ using testing::Contains;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
-const char* const kJob = R"(
+const char* const kWarmStartedJob = R"(
 job = {seed = 3, kernel_plugin = "reference"}
 [model]
 embedding_dim = 4
@@ -41,7 +41,7 @@ batch = 20
 
 class WarmStartedJob : public test::JobTest {
  protected:
-  WarmStartedJob() : JobTest(kJob) {}
+  WarmStartedJob() : JobTest(kWarmStartedJob) {}
 };
 
 TEST_F(WarmStartedJob, BeginsWithTheWeightsAndNothingElse) {
@@ -70,7 +70,7 @@ TEST_F(WarmStartedJob, TakesChangesAndTheirBase) {
                                         "table.c1.data_type=\"float16\"", "table.c0.sharding=[\"row_wise\"]",
                                         "data.epochs=100000"};
   // A job that is stopped some steps after its first checkpoint saves the changes since.
-  TrainJob job(runtime(), parse_config(kJob, "job.toml", set),
+  TrainJob job(runtime(), parse_config(kWarmStartedJob, "job.toml", set),
                {.save = often, .save_every = 4, .save_full_every = 1000000}, ProcessGroup::connect(runtime(), {}));
   std::atomic<int> more = 0;  // the read-ahead thread also calls stop()
   const TrainResult& run = job.train({.stop = [&] { return fs::exists(often + "/save-1") && ++more > 3; }});
@@ -115,7 +115,7 @@ TEST_F(WarmStartedJob, TakesChangesAndTheirBase) {
 
 // Rows of "q" are the logarithms of the frequencies of the ids of "c0" in the training rows.
 TEST_F(WarmStartedJob, TablesOfFrequencies) {
-  std::string job_text = kJob;
+  std::string job_text = kWarmStartedJob;
   const size_t of_dlrm = job_text.find("bottom_mlp");  // models of [[layer]]s do not have it
   job_text.erase(of_dlrm, job_text.find("[data]") - of_dlrm);
   const std::string text = str_cat(job_text, R"(

@@ -5,21 +5,14 @@
 #include <cmath>
 #include <map>
 
+#include "modules/test_table.h"
 #include "wiring/messages.h"
 
 namespace tessera {
 namespace {
 
 using Combine = ParameterSharding::Combine;
-
-EmbeddingBagConfig table(int64_t rows, int64_t cols) {
-  EmbeddingBagConfig t;
-  t.name = "t";
-  t.num_embeddings = rows;
-  t.embedding_dim = cols;
-  t.feature_names = {"f"};
-  return t;
-}
+using test::table;
 
 Wiring wiring_of(const EmbeddingBagConfig& t, std::vector<ShardMetadata> shards, HostGrid hosts, bool sequence = false,
                  Combine combine = Combine::kSum) {

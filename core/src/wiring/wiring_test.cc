@@ -3,19 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "config/test_refusal.h"
+#include "modules/test_table.h"
 namespace tessera {
 namespace {
 
 using Combine = ParameterSharding::Combine;
-
-EmbeddingBagConfig table(int64_t rows, int64_t cols) {
-  EmbeddingBagConfig t;
-  t.name = "t";
-  t.num_embeddings = rows;
-  t.embedding_dim = cols;
-  t.feature_names = {"f"};
-  return t;
-}
+using test::table;
 
 EmbeddingModuleShardingPlan plan_of(const EmbeddingBagConfig& t, std::vector<ShardMetadata> shards,
                                     Combine combine = Combine::kSum) {
