@@ -30,7 +30,7 @@ struct ReadBench {
   int64_t columns = 10, files = 1, samples = 10000;  // made data, without a config
 };
 
-// CSV files of numbers in a folder of their own, which goes with it, and the job that reads them. One column has ids and
+// CSV files of numbers in a folder of their own, which goes with it, and the job that reads them. One column has ids,
 // the others are dense.
 class MadeFiles {
  public:
