@@ -320,9 +320,8 @@ void CpuInstance::apply(uint32_t table, const DLTensor& rows, const DLTensor& va
 tsr_kernel_stats CpuInstance::stats(uint32_t table) {
   const TableStore& t = tables_.at(table);
   uint64_t scratch = plan_.bytes() + worker_scratch_.bytes();
-  for (const TableStore& each : tables_) scratch += each.marks().bytes();
   for (const auto& context : contexts_) scratch += context->winners.bytes() + context->gradients.bytes();
-  return t.stats(scratch / tables_.size(), lookups_.at(table));
+  return t.stats(scratch / tables_.size() + t.marks().bytes(), lookups_.at(table));
 }
 
 }  // namespace tessera_cpu

@@ -48,6 +48,7 @@ class EmbeddingModuleShardingPlan {
 
  private:
   std::vector<std::pair<std::string, ParameterSharding>> tables_;
+  std::map<std::string, size_t> index_;  // of a name in tables_
 };
 
 // Module path -> plan, in the order of planning.

@@ -21,10 +21,9 @@ ShardGroups::ShardGroups(const Runtime& runtime, LocalShards local) : shards_(st
 }
 
 const LocalShard* ShardGroups::find(int table, int shard) const {
-  for (const LocalShard& s : shards_) {
-    if (s.table == table && s.shard == shard) return &s;
-  }
-  return nullptr;
+  const auto key = [](const LocalShard& s) { return std::pair(s.table, s.shard); };
+  const auto at = std::ranges::lower_bound(shards_, std::pair(table, shard), {}, key);
+  return at != shards_.end() && key(*at) == std::pair(table, shard) ? &*at : nullptr;
 }
 
 void OwnerBatch::take(const ReceivedBatch& received, RowExecutor& executor) {

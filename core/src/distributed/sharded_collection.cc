@@ -100,6 +100,7 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, ShardedTables shard
       rows_(group_, own_, fingerprint_.all) {
   const bool sequence = wiring_.sequence();
   for (const EmbeddingBagConfig& t : tables_) {
+    index_.emplace(t.name, static_cast<int>(index_.size()));
     const OptimizerSpec& optimizer = t.optimizer.name.empty() ? options_.optimizer : t.optimizer;
     if (sequence) continue;
     if (t.pooling != PoolingType::kSum && t.pooling != PoolingType::kMean) {
@@ -173,10 +174,9 @@ void ShardedCollection::to_local_rows(const LocalShard& shard, std::span<int64_t
 }
 
 int ShardedCollection::table_index(const std::string& name) const {
-  for (size_t t = 0; t < tables_.size(); ++t) {
-    if (tables_[t].name == name) return static_cast<int>(t);
-  }
-  fail(Code::kNotFound, "the collection has no table \"", name, "\"");
+  const auto known = index_.find(name);
+  if (known == index_.end()) fail(Code::kNotFound, "the collection has no table \"", name, "\"");
+  return known->second;
 }
 
 StepHandle ShardedCollection::reserve() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -133,6 +134,7 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   EmbeddingModuleShardingPlan plan_;
   std::shared_ptr<ProcessGroup> group_;
   ShardedModuleOptions options_;
+  std::map<std::string, int> index_;   // of a name in tables_
   std::vector<RowRouterPtr> routers_;  // by table; null where rows are ranges
   Wiring wiring_;
   ShardGroups shards_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 namespace tessera {
 namespace {
@@ -21,20 +22,18 @@ struct Measured {
   std::vector<TableHere> tables;
 };
 
-// The names of all tables, in the order of the collections.
-std::vector<std::string> tables_of(ModelTrainer& trainer) {
-  std::vector<std::string> names;
+using TableIndex = std::map<std::string, size_t>;
+
+// Numbers the tables of all collections by name.
+TableIndex tables_of(ModelTrainer& trainer) {
+  TableIndex index;
   for (const ShardedEmbeddings* collection : trainer.tables()) {
-    for (const EmbeddingBagConfig& t : collection->tables()) names.push_back(t.name);
+    for (const EmbeddingBagConfig& t : collection->tables()) index.emplace(t.name, index.size());
   }
-  return names;
+  return index;
 }
 
-size_t index_of(const std::vector<std::string>& names, const std::string& name) {
-  return static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin());
-}
-
-Measured measured_here(ModelTrainer& trainer, const std::vector<std::string>& tables, const ActualRun& actual) {
+Measured measured_here(ModelTrainer& trainer, const TableIndex& tables, const ActualRun& actual) {
   const double steps = static_cast<double>(std::max<int64_t>(1, actual.steps));
   const bool warmed = !actual.warm_up.empty();
   const double counted = steps - static_cast<double>(warmed ? actual.warm_up_steps : 0);
@@ -47,13 +46,13 @@ Measured measured_here(ModelTrainer& trainer, const std::vector<std::string>& ta
   out.tables.resize(tables.size());
   for (const ShardedEmbeddings* collection : trainer.tables()) {
     for (const ShardTimes& t : collection->shard_times()) {
-      TableHere& table = out.tables[index_of(tables, t.shard.table)];
+      TableHere& table = out.tables[tables.at(t.shard.table)];
       table.lookup_us += kMicro * t.lookup;
       table.update_us += kMicro * t.update;
       table.sampled = true;
     }
     for (const HeldShard& shard : collection->held_shards())
-      out.tables[index_of(tables, shard.table)].reads +=
+      out.tables[tables.at(shard.table)].reads +=
           static_cast<double>(collection->kernel_stats(shard).storage_reads) / steps;
   }
   return out;
@@ -127,8 +126,7 @@ const ParameterSharding& sharding_of(const ShardingPlan& plan, const std::string
 }
 
 std::vector<PlanVersusActual::Table> compared_tables(const StepPrediction& predicted, const ShardingPlan& plan,
-                                                     const std::vector<std::string>& tables,
-                                                     const std::vector<Measured>& measured) {
+                                                     const TableIndex& tables, const std::vector<Measured>& measured) {
   std::vector<PlanVersusActual::Table> out;
   for (const TablePrediction& t : predicted.tables) {
     const ParameterSharding& sharding = sharding_of(plan, t.name);
@@ -137,7 +135,7 @@ std::vector<PlanVersusActual::Table> compared_tables(const StepPrediction& predi
         return static_cast<size_t>(s.rank) == rank && s.rows > 0;
       });
       if (!held) continue;
-      const TableHere& here = measured[rank].tables[index_of(tables, t.name)];
+      const TableHere& here = measured[rank].tables[tables.at(t.name)];
       const auto measured_us = [&](double us) { return here.sampled ? us : std::nan(""); };
       PlanVersusActual::Table& line = out.emplace_back();
       line.table = t.name;
@@ -157,7 +155,7 @@ std::vector<PlanVersusActual::Table> compared_tables(const StepPrediction& predi
 PlanVersusActual plan_versus_actual(const Runtime& runtime, ModelTrainer& trainer, const PlannerOptions& options,
                                     const DenseWork& dense, const ActualRun& actual) {
   const ProcessGroup& group = trainer.parallel().group();
-  const std::vector<std::string> tables = tables_of(trainer);
+  const TableIndex tables = tables_of(trainer);
   const std::vector<Measured> measured = measured_everywhere(group, measured_here(trainer, tables, actual));
   PlanVersusActual out;
   if (group.rank() != 0) return out;

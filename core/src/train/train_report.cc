@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "train/plan_versus_actual.h"
@@ -106,13 +107,13 @@ TableCounts counts_from(const std::string& table, const double* sums) {
 
 void add_tables(const ShardedEmbeddings& embeddings, const ProcessGroup& group, std::vector<TableCounts>& out) {
   const std::vector<EmbeddingBagConfig>& tables = embeddings.tables();
-  std::vector<Counts> counts(tables.size());
-  for (const HeldShard& shard : embeddings.held_shards()) {
-    const auto table = std::find_if(tables.begin(), tables.end(), [&](const auto& t) { return t.name == shard.table; });
-    counts[static_cast<size_t>(table - tables.begin())].add(embeddings, shard, group.rank());
-  }
+  std::map<std::string, Counts> counts;
+  for (const HeldShard& shard : embeddings.held_shards()) counts[shard.table].add(embeddings, shard, group.rank());
   std::vector<double> mine;
-  for (const Counts& c : counts) mine.insert(mine.end(), c.values.begin(), c.values.end());
+  for (const EmbeddingBagConfig& t : tables) {
+    const Counts& here = counts[t.name];  // zeros if this rank has no shard of the table
+    mine.insert(mine.end(), here.values.begin(), here.values.end());
+  }
   const std::vector<double> sums = reduced(group, mine, ReduceOp::kSum, "tables");
   for (size_t t = 0; t < tables.size(); ++t) out.push_back(counts_from(tables[t].name, &sums[t * Counts::kSize]));
 }

@@ -1,8 +1,6 @@
 #include "wiring/local_shards.h"
 
 #include <algorithm>
-#include <string_view>
-#include <unordered_map>
 
 #include "modules/kernel_config.h"
 #include "modules/table_groups.h"
@@ -27,13 +25,9 @@ LocalShards local_shards(const std::vector<EmbeddingBagConfig>& tables, const Em
                          int rank, bool replicated, const ShardGroupOptions& options) {
   LocalShards out;
   std::vector<LookupOptions> wanted;
-  // plan.at() looks at one table after the other; a model of all ranks' shards asks for thousands on hundreds of ranks.
-  std::unordered_map<std::string_view, const ParameterSharding*> shardings;
-  for (const auto& [name, sharding] : plan.tables()) shardings.emplace(name, &sharding);
   for (size_t t = 0; t < tables.size(); ++t) {
     const EmbeddingBagConfig& table = tables[t];
-    const auto found = shardings.find(table.name);
-    const ParameterSharding& sharding = found == shardings.end() ? plan.at(table.name) : *found->second;
+    const ParameterSharding& sharding = plan.at(table.name);
     for (size_t s = 0; s < sharding.shards.size(); ++s) {
       const ShardMetadata& where = sharding.shards[s];
       if (where.rank != rank || sharding.is_replicated(s) != replicated)

@@ -32,7 +32,7 @@ struct ShardGroupOptions {
 };
 
 struct LocalShards {
-  std::vector<LocalShard> shards;
+  std::vector<LocalShard> shards;  // in the order of tables, and of a table's shards
   std::vector<LookupOptions> groups;
 };
 

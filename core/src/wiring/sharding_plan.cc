@@ -1,7 +1,5 @@
 #include "tessera/sharding_plan.h"
 
-#include <algorithm>
-
 namespace tessera {
 
 std::vector<int> ParameterSharding::ranks() const {
@@ -22,20 +20,18 @@ std::vector<size_t> ParameterSharding::distinct() const {
 }
 
 void EmbeddingModuleShardingPlan::add(const std::string& table, ParameterSharding sharding) {
-  if (contains(table)) fail(Code::kAlreadyExists, "table ", table, " is in the plan twice");
+  if (!index_.emplace(table, tables_.size()).second)
+    fail(Code::kAlreadyExists, "table ", table, " is in the plan twice");
   tables_.emplace_back(table, std::move(sharding));
 }
 
 const ParameterSharding& EmbeddingModuleShardingPlan::at(const std::string& table) const {
-  for (const auto& [name, sharding] : tables_) {
-    if (name == table) return sharding;
-  }
-  fail(Code::kNotFound, "the plan has no table named ", table);
+  const auto known = index_.find(table);
+  if (known == index_.end()) fail(Code::kNotFound, "the plan has no table named ", table);
+  return tables_[known->second].second;
 }
 
-bool EmbeddingModuleShardingPlan::contains(const std::string& table) const {
-  return std::any_of(tables_.begin(), tables_.end(), [&](const auto& entry) { return entry.first == table; });
-}
+bool EmbeddingModuleShardingPlan::contains(const std::string& table) const { return index_.contains(table); }
 
 const EmbeddingModuleShardingPlan& ShardingPlan::at(const std::string& path) const {
   for (const auto& [known, tables] : modules) {

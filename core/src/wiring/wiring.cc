@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "wiring/tiling.h"
@@ -96,10 +98,10 @@ Wiring::Wiring(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingMod
                const WiringOptions& options)
     : sequence_(options.sequence), hosts_(hosts) {
   for (const EmbeddingBagConfig& table : tables) check_tiling(table, plan.at(table.name), world_size());
+  std::set<std::string_view> names;
+  for (const EmbeddingBagConfig& table : tables) names.insert(table.name);
   for (const auto& [name, sharding] : plan.tables()) {
-    const auto known =
-        std::find_if(tables.begin(), tables.end(), [&name = name](const auto& t) { return t.name == name; });
-    if (known == tables.end())
+    if (!names.contains(name))
       fail(Code::kInvalidArgument, "the plan has a table \"", name, "\" that the collection lacks");
   }
   add_table_features(tables, plan);
