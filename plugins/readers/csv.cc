@@ -35,17 +35,23 @@ struct TextKind {
 };
 constexpr std::array<TextKind, 3> kKinds = {{{',', ".csv"}, {'\t', ".tsv"}, {kAnyDelimiter, ".txt"}}};
 
-// The most frequent delimiter in the first line of a file, if `own` is not in that line.
+// The delimiter that Excel's line `sep=;` names; else the most frequent one in the header, if `own` is not in it.
 char delimiter_in(const std::string& file, char own) {
   constexpr size_t kLongest = size_t{1} << 16;
-  std::string line(kLongest, '\0');
+  std::string text(kLongest, '\0');
   std::error_code ignored;
   try {  // a pipe can be read only once
-    line.resize(std::filesystem::is_regular_file(file, ignored) ? TextFile(file).read(line.data(), kLongest) : 0);
+    text.resize(std::filesystem::is_regular_file(file, ignored) ? TextFile(file).read(text.data(), kLongest) : 0);
   } catch (const std::exception&) {  // open() says what is wrong
-    line.clear();
+    text.clear();
   }
-  line.resize(std::min(line.find('\n'), line.size()));
+  std::string_view line, rest = without_mark(text);
+  do {
+    const size_t end = std::min(rest.find('\n'), rest.size());
+    line = record_of(rest.data(), rest.data() + end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  } while (!rest.empty() && is_blank_line(line, own));
+  if (const char named = named_delimiter(line); named != 0) return named;
   const auto count = [&](char c) { return std::count(line.begin(), line.end(), c); };
   if (own != kAnyDelimiter && count(own) > 0) return own;
   constexpr std::string_view kAll = ",\t;|";
@@ -163,9 +169,7 @@ class Csv : public tessera::sdk::ArrivingReader {
   void scan(int64_t file, int64_t block_bytes) {
     const std::string& path = files_[static_cast<size_t>(file)];
     RecordReader records(path, format_);
-    std::string_view record;
-    if (!records.next(record, 0)) fail(TSR_INVALID_ARGUMENT, path, " is empty: its first line must name the columns");
-    rows_.emplace_back(path, format_, record);
+    rows_.emplace_back(path, format_, header_of(records, format_));
     blocks_.add(file, block_bytes, records, [&](std::string_view row) { return !rows_.back().is_blank(row); });
   }
 

@@ -2,22 +2,10 @@
 
 #include <utility>
 
-#include "tessera/sdk/error.h"
-
 namespace tessera_readers {
-namespace {
-
-std::string_view header_of(RecordReader& records) {
-  std::string_view record;
-  if (!records.next(record, 0))
-    tessera::sdk::fail(TSR_INVALID_ARGUMENT, records.path(), " is empty: its first line must name the columns");
-  return record;
-}
-
-}  // namespace
 
 CsvPipe::CsvPipe(const std::string& path, CsvFormat format)
-    : records_(path, format), rows_(records_.path(), format, header_of(records_)) {}
+    : records_(path, format), rows_(records_.path(), format, header_of(records_, format)) {}
 
 // Returns false if no row has come.
 bool CsvPipe::take(double wait_s) {

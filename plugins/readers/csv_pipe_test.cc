@@ -48,6 +48,11 @@ class CsvPipeTest : public testing::Test {
   std::string path_;
 };
 
+TEST_F(CsvPipeTest, LinesAboveTheHeaderArePassedOver) {
+  write("\xef\xbb\xbfsep=,\r\n\r\ntags,id\r\np q,1\r\n");
+  EXPECT_THAT(part()->next(1).rows, ElementsAre("1|p q"));
+}
+
 TEST_F(CsvPipeTest, RowsAreThoseThatHaveCome) {
   write("tags,id\np q,1\nr,2\n");
   const auto reader = part();

@@ -1,5 +1,6 @@
 #include "csv_records.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace tessera_readers {
@@ -65,6 +66,26 @@ bool next_field(const char*& at, const char* end, CsvFormat format, std::string&
   }
   field = scratch;
   return at == end || *at == format.delimiter;
+}
+
+std::string_view without_mark(std::string_view text) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  return text.starts_with(kByteOrderMark) ? text.substr(kByteOrderMark.size()) : text;
+}
+
+bool is_blank_line(std::string_view line, char delimiter) {
+  return std::all_of(line.begin(), line.end(), [&](char c) { return c == ' ' || c == '\t' || c == delimiter; });
+}
+
+char named_delimiter(std::string_view line) {
+  constexpr std::string_view kWord = "sep=";
+  if (line.size() == kWord.size() + 3 && line.front() == '"' && line.back() == '"')
+    line = line.substr(1, line.size() - 2);
+  if (line.size() != kWord.size() + 1) return 0;
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
+  const bool named =
+      std::equal(kWord.begin(), kWord.end(), line.begin(), [&](char a, char b) { return a == lower(b); });
+  return named ? line.back() : '\0';
 }
 
 }  // namespace tessera_readers

@@ -36,4 +36,13 @@ class RecordEnds {
 // not followed by a delimiter.
 bool next_field(const char*& at, const char* end, CsvFormat format, std::string& scratch, std::string_view& field);
 
+// Removes the byte-order mark of UTF-8 from the beginning of a file.
+std::string_view without_mark(std::string_view text);
+
+// True if a line above the header has no text: blanks and delimiters only.
+bool is_blank_line(std::string_view line, char delimiter);
+
+// The delimiter that Excel's first line `sep=;` names; 0 if the line is another one.
+char named_delimiter(std::string_view line);
+
 }  // namespace tessera_readers

@@ -12,8 +12,7 @@ namespace {
 using tessera::sdk::fail;
 
 std::vector<std::string> names_of(std::string_view record, const std::string& file, CsvFormat format) {
-  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-  if (record.starts_with(kByteOrderMark)) record.remove_prefix(kByteOrderMark.size());
+  record = without_mark(record);
   if (record.starts_with("\xff\xfe") || record.starts_with("\xfe\xff"))
     fail(TSR_INVALID_ARGUMENT, file,
          " begins like UTF-16: the reader's option encoding=utf-16 (reader = \"csv?encoding=utf-16\") reads it");
@@ -39,6 +38,20 @@ std::vector<std::string> names_of(std::string_view record, const std::string& fi
 
 }  // namespace
 
+std::string_view header_of(RecordReader& records, CsvFormat format) {
+  std::string_view record;
+  while (records.next(record, 0)) {
+    const std::string_view line = without_mark(record);
+    const char named = named_delimiter(line);
+    if (named != 0 && named != format.delimiter)
+      fail(TSR_INVALID_ARGUMENT, records.path(), " begins with \"sep=", named,
+           "\", which names another delimiter than \"", format.delimiter, "\": set reader = \"",
+           named == '\t' ? "tsv" : std::string("csv?delimiter=") + named, "\"");
+    if (named == 0 && !is_blank_line(line, format.delimiter)) return record;
+  }
+  fail(TSR_INVALID_ARGUMENT, records.path(), " is empty: its first line must name the columns");
+}
+
 CsvRows::CsvRows(std::string file, CsvFormat format, std::string_view header)
     : file_(std::move(file)), format_(format), header_(names_of(header, file_, format)), targets_(header_.size()) {
   for (size_t c = 0; c < header_.size(); ++c) places_.emplace(header_[c], c);
@@ -51,7 +64,7 @@ void CsvRows::require(const std::string& column) const {
 }
 
 const char* CsvRows::other_delimiter() const {
-  return header_.size() == 1 ? "; does the file have another delimiter?" : "";
+  return header_.size() == 1 ? "; does the file have another delimiter, or lines above its header?" : "";
 }
 
 void CsvRows::direct(std::vector<CsvColumn>& columns) {

@@ -9,8 +9,13 @@
 
 #include "csv_column.h"
 #include "csv_records.h"
+#include "record_reader.h"
 
 namespace tessera_readers {
+
+// The record that names the columns: the first one after blank lines and Excel's line `sep=;`. Fails if the file has
+// none, and if `sep=` names another delimiter than the reader's.
+std::string_view header_of(RecordReader& records, CsvFormat format);
 
 class CsvRows {
  public:
@@ -18,7 +23,9 @@ class CsvRows {
   CsvRows(std::string file, CsvFormat format, std::string_view header);
 
   const std::vector<std::string>& header() const { return header_; }
-  bool is_blank(std::string_view record) const { return record.empty() && header_.size() > 1; }
+  bool is_blank(std::string_view record) const {
+    return header_.size() > 1 && record.find_first_not_of(' ') == std::string_view::npos;
+  }
   // Throws Failure(TSR_NOT_FOUND) if there is no column of that name.
   void require(const std::string& column) const;
   // Sets the columns that parse() fills; require() was called for each.

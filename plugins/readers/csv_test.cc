@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "csv_files.h"
+#include "tessera/abi/draft/reader_paths.h"
 #include "test_values.h"
 #ifdef TESSERA_ZSTD
 #include <zstd.h>
@@ -61,6 +62,14 @@ class Part {
     for (tsr_reader_block b{sizeof(b), 0, 0, 0, 0, 0}; api_->block(self_, std::ssize(out), &b, &err) == TSR_OK;)
       out.push_back(b);
     return out;
+  }
+  // The options with which the reader opens the path; "no" if it does not.
+  std::string opens(const std::string& path) const {
+    const auto* paths = static_cast<const tsr_reader_paths*>(component_->extension(self_, TSR_READER_PATHS));
+    const char* options = nullptr;
+    tsr_error err TSR_ERROR_INIT;
+    check(paths->opens(self_, path.c_str(), &options, &err), err);
+    return options == nullptr ? "no" : options;
   }
   std::string file(int64_t i) const {
     const char* path = nullptr;
@@ -443,8 +452,43 @@ TEST(Csv, AnotherDelimiterIsAskedFor) {
   const std::string path = dir.write("a.csv", "x;y\n1;2\n1,5;2\n");
   Part csv("csv");
   csv.open(path).select({want("x;y", TSR_READER_TEXT)});
-  EXPECT_EQ(failure([&] { csv.read(); }),
-            path + ", row 2 has 2 fields, but the header has 1; does the file have another delimiter?");
+  EXPECT_EQ(
+      failure([&] { csv.read(); }),
+      path +
+          ", row 2 has 2 fields, but the header has 1; does the file have another delimiter, or lines above its header?");
+}
+
+TEST(Csv, BlankLinesAndExcelsFirstLineAreAboveTheHeader) {
+  struct Case {
+    const char *text, *delimiter;
+  };
+  const std::vector<Case> cases = {{"\n\r\nid,b\n7,1\n  \n8,2\n\n", ","},
+                                   {"  \t\n,,\nid,b\n7,1\n8,2\n", ","},
+                                   {"\xef\xbb\xbf\r\nid,b\r\n7,1\r\n8,2\r\n", ","},
+                                   {"\xef\xbb\xbfsep=;\r\nid;b\r\n7;1,5\r\n8;2\r\n", ";"},
+                                   {"\nSEP=;\n\nid;b\n7;1\n8;2\n", ";"},
+                                   {"\"sep=,\"\nid,b\n7,1\n8,2\n", ","},
+                                   {"sep=|\nid|b,c;d,e\n7|1\n8|2\n", "|"}};
+  const TestDirectory dir;
+  for (const Case& c : cases) {
+    const std::string path = dir.write("a.csv", c.text);
+    const std::string given = std::string("{\"delimiter\": \"") + c.delimiter + "\"}";
+    Part csv("csv", given.c_str());
+    EXPECT_EQ(csv.opens(path), c.delimiter[0] == ',' ? "" : std::string("delimiter=") + c.delimiter) << c.text;
+    csv.open(path, 4).select({want("id", TSR_READER_INT64)});
+    EXPECT_THAT(ids_of(csv), ElementsAre(7, 8)) << c.text;
+  }
+  Part tsv("tsv");
+  const std::string tabs = dir.write("a.csv", "sep=\t\nid\tb,c\n7\t1\n");
+  EXPECT_EQ(tsv.opens(tabs), "");
+  tsv.open(tabs).select({want("id", TSR_READER_INT64)});
+  EXPECT_THAT(ids_of(tsv), ElementsAre(7));
+  EXPECT_EQ(failure([&] { Part("csv").open(tabs); }),
+            tabs + " begins with \"sep=\t\", which names another delimiter than \",\": set reader = \"tsv\"");
+  const std::string other = dir.write("a.csv", "sep=;\nid;b\n7;1\n");
+  EXPECT_THAT(failure([&] { Part("csv").open(other); }), HasSubstr("set reader = \"csv?delimiter=;\""));
+  for (const char* nothing : {"\n\n", "sep=,\n", " , ,\n"})
+    EXPECT_THAT(failure([&] { Part("csv").open(dir.write("b.csv", nothing)); }), HasSubstr("b.csv is empty"));
 }
 
 TEST(Csv, WrongFilesAndOptions) {
