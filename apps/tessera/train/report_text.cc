@@ -10,6 +10,7 @@
 
 #include "formatted.h"
 #include "tessera/error.h"
+#include "wrapped.h"
 
 namespace tessera::cli {
 namespace {
@@ -127,7 +128,63 @@ void print_table(const TableCounts& table, double steps) {
                 100 * hits / lookups);
 }
 
+constexpr double kSure = 1.96;  // standard errors on either side that hold 95 % of the cases
+
+// The value of the metric "auc", or "click.auc" of the head "click"; NaN if it was not computed.
+double value_of(const MetricValues& m, const std::string& name) {
+  for (const auto& [known, value] : m.values) {
+    if (known == name) return value;
+  }
+  return std::nan("");
+}
+
+// The share of the rarer one of two labels, which have this entropy.
+double rarer_share(double entropy) {
+  constexpr int kHalvings = 50;
+  double low = 0, high = 0.5;
+  for (int i = 0; i < kHalvings; ++i) {
+    const double p = (low + high) / 2;
+    (-p * std::log(p) - (1 - p) * std::log1p(-p) < entropy ? low : high) = p;
+  }
+  return high;
+}
+
+// The standard error of an AUC (Hanley and McNeil, 1982). An AUC of 1 counts as one with half an error, because its
+// formula gives 0.
+double auc_error(double auc, double positives, double negatives) {
+  const double most = 1 - 0.5 / std::min(positives, negatives);
+  const double a = std::clamp(auc, 1 - most, most);
+  const double above = a / (2 - a) - a * a, below = 2 * a * a / (1 + a) - a * a;
+  const double variance = a * (1 - a) + (positives - 1) * above + (negatives - 1) * below;
+  return std::sqrt(variance / (positives * negatives));
+}
+
+// Half of the interval of a head's AUC; 0 if it is not known.
+double auc_interval(const MetricValues& m, const std::string& head) {
+  const double auc = value_of(m, head + "auc");
+  const double entropy = value_of(m, head + "logloss") / value_of(m, head + "normalized_entropy");
+  const auto samples = static_cast<double>(m.samples);
+  const double rarer = rarer_share(entropy) * samples;
+  if (std::isnan(auc) || !(entropy > 0) || rarer < 1) return 0;
+  return kSure * std::max(auc_error(auc, rarer, samples - rarer), auc_error(auc, samples - rarer, rarer));
+}
+
 }  // namespace
+
+std::string chance_text(const MetricValues& m) {
+  constexpr double kWideAuc = 0.02, kWideRmse = 0.05;  // the latter as a share of the RMSE
+  double auc = 0, rmse = 0;
+  for (const auto& [name, value] : m.values) {
+    const std::string head = name.substr(0, name.rfind('.') + 1);
+    if (name == head + "auc") auc = std::max(auc, auc_interval(m, head));
+    if (name == head + "rmse") rmse = kSure / std::sqrt(2.0 * static_cast<double>(m.samples));  // of normal errors
+  }
+  if (m.samples == 0 || (auc < kWideAuc && rmse < kWideRmse)) return {};
+  const std::string by =
+      auc >= kWideAuc ? formatted("AUC may be %.2f", auc) : formatted("RMSE may be %.0f %%", 100 * rmse);
+  return wrapped(str_cat("The test has only ", m.samples, " rows: by chance alone, its ", by,
+                         " higher or lower, so smaller differences between models mean little."));
+}
 
 std::string unknown_ids_text(const std::string& rows, const UnknownIds& ids) {
   return str_cat("tessera: warning: ", rows, ": ", ids.warning(),
