@@ -165,7 +165,7 @@ ColumnSeen ColumnLook::seen(bool words_may_miss) const {
     out.weighted = out.items.weighted();
   }
   out.lengths = list_ ? lengths_ : out.items.lengths();
-  out.numbers_among = numbers_.count();
+  out.numbers_among = numbers_.count(), out.times_among = times_;
   out.repeated = repeated_;
   out.counts = counts_, out.sorted = sorted_, out.hours = hours_;
   out.words_hash = words_hash_, out.pattern_hash = pattern_hash_;

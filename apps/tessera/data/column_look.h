@@ -38,6 +38,7 @@ struct ColumnSeen {
   bool repeated = false;                   // some value occurred more than once
   NumberSummary numbers;                   // kNumbers, kWritten; kTimes: days since 1970
   int64_t numbers_among = 0;               // kTexts: number of fields that are numbers
+  int64_t times_among = 0;                 // kTexts: number of fields that are dates, or dates and times
   bool counts = false;                     // each number is larger than its predecessor
   bool sorted = false;                     // no number or time is less than its predecessor
   bool hours = false;                      // kTimes: some are not at midnight

@@ -8,6 +8,7 @@
 #include "data/odd_texts.h"
 #include "data/toml_text.h"
 #include "tessera/error.h"
+#include "tessera/sdk/number_text.h"
 #include "wrapped.h"
 
 namespace tessera::cli {
@@ -158,20 +159,27 @@ std::string feature_note(const ColumnSeen& c, const Decision& d) {
   return {};
 }
 
-// A comment on a column of texts of which nearly all are numbers.
+// A comment on a column of texts of which most are numbers or dates, and the others are words, or are few.
 std::string strangers_note(const ColumnSeen& c) {
   if (c.form != Form::kTexts || c.list) return {};
+  const auto has_digit = [](const std::string& text) { return text.find_first_of("0123456789") != std::string::npos; };
+  const bool dates = c.times_among > c.numbers_among;
+  const int64_t there = c.fields - c.missing, among = dates ? c.times_among : c.numbers_among, others = there - among;
+  constexpr int64_t kFewWords = 20;
   std::vector<std::string> strangers;
-  const int64_t there = c.fields - c.missing;
-  const int64_t others = there - c.numbers_among;
-  if (c.numbers_among == 0 || 10 * others > there) return {};
+  int64_t distinct = 0;  // of the others
   for (const ListText::Value& v : c.values) {
-    if (v.text.find_first_of("0123456789") == std::string::npos) strangers.push_back(v.text);
+    const bool is = dates ? sdk::time_of(v.text).has_value() : sdk::number_of(v.text).has_value();
+    if (is) continue;
+    ++distinct;
+    if (dates || !has_digit(v.text)) strangers.push_back(v.text);
   }
-  return comment(
-      str_cat(c.numbers_among, " of ", there, " fields are numbers, but ", others, " are not",
-              strangers.empty() ? "" : str_cat(", as ", listed(strangers, 3)),
-              ": so all are texts. If these fields are empty or NA instead, the column is read as numbers."));
+  if (among == 0 || 2 * others > there || (distinct > kFewWords && 10 * others > there)) return {};
+  const char* const what = dates ? "dates" : "numbers";
+  return comment(str_cat(among, " of ", there, " fields are ", what, ", but ", others, " are not",
+                         strangers.empty() ? "" : str_cat(", as ", listed(strangers, 3)),
+                         ": so all are texts. If these fields are empty or NA instead, the column is read as ", what,
+                         "."));
 }
 
 // Comments a column out that most likely gives the label away, and says what to write if it does not.
@@ -191,7 +199,7 @@ std::string other_label(const ColumnSeen& c, const Decision& d, Writer& writer, 
 std::string column_text(const ColumnSeen& c, const Decision& d, Writer& writer, bool any_dense) {
   switch (d.kind) {
     case Decision::Kind::kLeftOut:
-      return comment(str_cat("left out because ", d.reason, ": ", quoted(c.name)));
+      return strangers_note(c) + comment(str_cat("left out because ", d.reason, ": ", quoted(c.name)));
     case Decision::Kind::kOtherLabel:
       return other_label(c, d, writer, any_dense);
     case Decision::Kind::kLabel:

@@ -94,9 +94,9 @@ std::string why_left_out(const ColumnSeen& c, Contents& contents) {
     return c.counts ? "it counts the rows: each has a larger whole number than the one before"
                     : "it numbers the rows: each has a different whole number";
   if (is_accounting(c)) return "its negative numbers are in parentheses, but are read only with a minus";
-  if (c.form == Form::kTexts && nearly_all_differ(c)) return "nearly every row has a different value";
   if (are_other_dates(c) && kRowsPerDate * static_cast<double>(c.distinct) > there(c))
     return "it has many dates, and they are read only as YYYY-MM-DD: a category of single days knows no other day";
+  if (c.form == Form::kTexts && nearly_all_differ(c)) return "nearly every row has a different value";
   if (is_number(c) && named_as_id(c) && nearly_all_differ(c)) return "nearly every row has a different value";
   return {};
 }
@@ -133,6 +133,16 @@ std::string why_label(const ColumnSeen& c, const std::vector<ColumnSeen>& column
   return {};
 }
 
+// True for whole numbers that count something from 0 or 1 on and leave few of them out, as codes do that a program has
+// given to users or items.
+bool is_numbering(const ColumnSeen& c) {
+  constexpr double kFilled = 0.5;
+  constexpr int64_t kRows = 10;  // mean rows per code from which it can be learned
+  const double range = c.numbers.most() - c.numbers.least() + 1;
+  return all_whole(c) && (c.numbers.least() == 0 || c.numbers.least() == 1) &&
+         static_cast<double>(c.distinct) >= kFilled * range && kRows * c.distinct <= c.fields - c.missing;
+}
+
 void as_feature(const ColumnSeen& c, Decision& d) {
   constexpr double kMany = 0.05;
   constexpr int64_t kOrdered = 2;  // from more values than this, their order means something
@@ -141,12 +151,13 @@ void as_feature(const ColumnSeen& c, Decision& d) {
     d.times = true;
     return;
   }
-  if (!is_number(c) || named_as_id(c)) {
+  const bool as_doubles = is_number(c) && (c.distinct == 1 || c.numbers.least() < c.numbers.most());
+  if (!as_doubles || named_as_id(c)) {  // a double holds only 53 bits of an id
     d.ids = true;
     return;
   }
   const bool few = all_whole(c) && c.exact && c.distinct <= kFewNumbers;
-  d.ids = few || (all_whole(c) && kOften * c.distinct <= c.fields - c.missing);
+  d.ids = few || (all_whole(c) && kOften * c.distinct <= c.fields - c.missing) || is_numbering(c);
   d.dense = !few || c.distinct > kOrdered;
   d.buckets = !few;
   d.was_missing = d.dense && c.missing > 0 && static_cast<double>(c.missing) > kMany * static_cast<double>(c.fields);

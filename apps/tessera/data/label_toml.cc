@@ -18,8 +18,26 @@ std::string words_note(const ColumnSeen& c, const std::string& positive) {
   }
   if (c.values.size() == 1)
     return comment("Only one value was seen: nothing can be learned from it. Look at more rows.");
-  return comment(str_cat(quoted(positive), " is 1, ", listed(others, 8), others.size() == 1 ? " is 0" : " are 0",
-                         ". To reverse it, name the other word."));
+  return comment(str_cat(
+      quoted(positive), " is 1, ", listed(others, 8),
+      others.size() == 1 ? " is 0. To reverse it, name the other word." : " are 0. To predict another word, name it."));
+}
+
+// Says if one of two labels is in so few rows that nothing can be learned.
+std::string rare_note(const ColumnSeen& c) {
+  constexpr int64_t kFew = 20, kRows = 200;
+  if (!c.exact || c.values.size() != 2 || c.fields < kRows) return {};
+  const ListText::Value& rare =
+      std::min(c.values[0], c.values[1], [](const auto& a, const auto& b) { return a.count < b.count; });
+  if (rare.count >= kFew) return {};
+  return comment(str_cat("Only ", rare.count, " of ", c.fields, " rows ", rare.count == 1 ? "has" : "have",
+                         " the label ", quoted(rare.text),
+                         ": too few to learn from, and the test part may have none."));
+}
+
+// Says if a number is most likely not a label.
+std::string counts_note(const ColumnSeen& c) {
+  return c.counts && !c.repeated ? comment("It counts the rows: each number is larger than the one before.") : "";
 }
 
 }  // namespace
@@ -35,18 +53,19 @@ std::string label_toml(const ColumnSeen& c) {
   switch (label_form(c)) {
     case LabelForm::kWords: {
       const std::string positive = positive_of(c);
-      return words_note(c, positive) + head + str_cat("positive = ", quoted(positive), "\n");
+      return words_note(c, positive) + rare_note(c) + head + str_cat("positive = ", quoted(positive), "\n");
     }
     case LabelForm::kThreshold:
       return comment(str_cat("1 from ", plain_number(threshold_of(c)), " on, otherwise 0; the mean is ",
                              short_number(c.numbers.mean()),
                              ". To predict the number itself, write real = true instead of the threshold, and loss = "
                              "\"mse\" in [[head]].")) +
-             head + str_cat("threshold = ", plain_number(threshold_of(c)), "\n");
+             rare_note(c) + head + str_cat("threshold = ", plain_number(threshold_of(c)), "\n");
     case LabelForm::kReal:
-      return comment(
+      return counts_note(c) +
+             comment(
                  str_cat("The number itself is predicted. To predict whether it is above its mean, write threshold = ",
-                         plain_number(c.numbers.mean()), " instead of real, and take the model of another label.")) +
+                         short_number(c.numbers.mean()), " instead of real, and take the model of another label.")) +
              head + "real = true\n";
     case LabelForm::kBinary:
     case LabelForm::kNone:
@@ -56,7 +75,7 @@ std::string label_toml(const ColumnSeen& c) {
   return (one ? comment(str_cat("Only the value ", plain_number(c.numbers.least()),
                                 " was seen in all rows: nothing can be learned from it. Is the file sorted or "
                                 "incomplete?"))
-              : "") +
+              : rare_note(c)) +
          head;
 }
 

@@ -24,12 +24,21 @@ void count(std::string_view text, int64_t times, std::unordered_map<std::string,
   counts[std::move(key)] += times;
 }
 
+// True for "[3, 17]" and for a set, "{3, 17}". Parentheses are a tuple's only if a blank follows a comma, because "(3,170)"
+// is a negative number.
+bool opens_list(std::string_view text) {
+  return text.starts_with('[') || text.starts_with('{') ||
+         (text.starts_with('(') && text.ends_with(')') && text.find(", ") != std::string_view::npos);
+}
+
 // Finds the text between the brackets of "[3, 17]". Returns false if it is not a list of items in brackets.
 bool between_brackets(std::string_view text, std::string_view& out) {
   text = trimmed(text);
-  if (text.size() < 2 || text.front() != '[' || text.back() != ']') return false;
+  if (text.size() < 2 || !opens_list(text)) return false;
+  if (text.back() != (text.front() == '[' ? ']' : text.front() == '{' ? '}' : ')')) return false;
   out = trimmed(text.substr(1, text.size() - 2));
-  return out.find_first_of("[]{}") == std::string_view::npos;
+  const bool pairs = text.front() == '{' && out.find(':') != std::string_view::npos;
+  return !pairs && out.find_first_of("[]{}") == std::string_view::npos;
 }
 
 std::string_view without_quotes(std::string_view item) {
@@ -99,7 +108,7 @@ bool ListText::take_brackets(const std::vector<Value>& values) {
   for (const auto& [text, times, tail] : values) {
     const std::string_view field = trimmed(text);
     all += times;
-    opened += field.starts_with('[') || field.starts_with('{') ? times : 0;
+    opened += opens_list(field) ? times : 0;
     std::string_view inside;
     if (!between_brackets(field, inside)) continue;
     lists += times;

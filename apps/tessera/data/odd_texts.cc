@@ -112,7 +112,7 @@ bool grouped_by_points(std::string_view text) {
 // A number that usually stands for a missing value, is at an end of the numbers and far from the next one; else empty.
 std::string likely_code(const ColumnSeen& c) {
   constexpr double kRare = 0.002;
-  static constexpr std::array<double, 8> kCodes = {-9, -99, -999, -9999, 99, 999, 9999, 99999};
+  static constexpr std::array<double, 9> kCodes = {-1, -9, -99, -999, -9999, 99, 999, 9999, 99999};
   for (const ListText::Value& v : c.values) {
     const auto number = sdk::number_of(v.text);
     if (!number || std::find(kCodes.begin(), kCodes.end(), *number) == kCodes.end()) continue;
@@ -126,6 +126,85 @@ std::string likely_code(const ColumnSeen& c) {
     const double gap = *number > most ? *number - most : least - *number;
     if (gap >= most - least && gap > 1)
       return str_cat(v.text, " is in ", v.count, " of ", c.fields, " rows, far from all other numbers");
+    if (*number < 0 && least >= 0 && most > 1)
+      return str_cat(v.text, " is in ", v.count, " of ", c.fields, " rows, and no other number is negative");
+  }
+  return {};
+}
+
+// True for 2024-W08, 2012Q1, 3/16, 1.5D-01, 5'11", PT13M and 0x1f: several groups of digits with at most two letters, or
+// a notation of programs.
+bool like_notation(std::string_view text) {
+  constexpr size_t kLongest = 20;
+  constexpr std::string_view kMarks = " -/.:,'\"+_<>~x*";
+  if (text.size() > kLongest || sdk::number_of(text)) return false;
+  if (text.starts_with("0x")) return text.find_first_not_of("0123456789abcdefABCDEF", 2) == std::string_view::npos;
+  if (text.starts_with("P"))  // a duration of ISO 8601
+    return text.size() > 2 && text.find_first_not_of("0123456789.PYMWDTHS") == std::string_view::npos &&
+           is_digit(text[text.size() - 2]);
+  int groups = 0, letters = 0;
+  bool in_group = false;
+  for (const char c : text) {
+    const bool other = is_letter(c) || static_cast<unsigned char>(c) >= 0x80;
+    if (!is_digit(c) && !other && kMarks.find(c) == std::string_view::npos) return false;
+    letters += is_letter(c) ? 1 : 0;
+    groups += is_digit(c) && !in_group ? 1 : 0;
+    in_group = is_digit(c);
+  }
+  return groups >= 2 && letters <= 2;
+}
+
+// A date that programs write in place of a missing one, at an end of the dates and far from the next one; else empty.
+std::string likely_date_code(const ColumnSeen& c) {
+  constexpr double kRare = 0.002;
+  static constexpr std::array<std::string_view, 6> kCodes = {"1900-01-01", "1970-01-01", "1899-12-30",
+                                                             "1899-12-31", "1901-01-01", "2099-12-31"};
+  for (const ListText::Value& v : c.values) {
+    const std::string date = v.text.substr(0, 10);
+    if (std::find(kCodes.begin(), kCodes.end(), date) == kCodes.end()) continue;
+    if (v.count < 3 || static_cast<double>(v.count) < kRare * static_cast<double>(c.fields)) continue;
+    const std::vector<double> days = c.numbers.sample();
+    const double code = date == "2099-12-31" ? c.numbers.most() : c.numbers.least();
+    double least = HUGE_VAL, most = -HUGE_VAL;  // of the other days
+    for (const double day : days) {
+      if (std::floor(day) != std::floor(code)) least = std::min(least, day), most = std::max(most, day);
+    }
+    if (least <= most && std::max(least - code, code - most) >= most - least)
+      return str_cat(date, " is in ", v.count, " of ", c.fields, " rows, far from all other dates");
+  }
+  return {};
+}
+
+// True if all numbers are days such as 20240131, or months such as 202401.
+bool are_compact_dates(const ColumnSeen& c) {
+  constexpr double kFirst = 1900, kLast = 2100;
+  constexpr size_t kEnough = 20;
+  const bool days = c.numbers.least() >= kFirst * 10000;
+  const double unit = days ? 10000 : 100;
+  if (c.numbers.whole() != c.numbers.count() || c.numbers.least() < kFirst * unit ||
+      c.numbers.most() > (kLast + 1) * unit)
+    return false;
+  const std::vector<double> sample = c.numbers.sample();
+  return c.distinct >= static_cast<int64_t>(kEnough) && std::all_of(sample.begin(), sample.end(), [&](double number) {
+           const auto whole = static_cast<int64_t>(number);
+           const int64_t month = days ? whole / 100 % 100 : whole % 100, day = days ? whole % 100 : 1;
+           return month >= 1 && month <= 12 && day >= 1 && day <= 31;
+         });
+}
+
+// Says if only some of the numbers have a sign such as % or $.
+std::string units_note(const ColumnSeen& c) {
+  for (const std::string_view sign : {"%", "$", "€", "£", "¥"}) {
+    if (c.written.strip.find(sign) == std::string::npos) continue;
+    std::string with, without;
+    for (const ListText::Value& v : c.values) {
+      std::string& first = v.text.find(sign) == std::string::npos ? without : with;
+      if (first.empty()) first = v.text;
+    }
+    if (!with.empty() && !without.empty())
+      return comment(str_cat(quoted(with), " has the sign ", sign, " and ", quoted(without),
+                             " has not: both are read as numbers of one unit. If they are not, write one unit into "
+                             "the file."));
   }
   return {};
 }
@@ -182,6 +261,13 @@ void refuse_repeated_header(const std::vector<ColumnSeen>& columns) {
 }
 
 void check_label_values(const ColumnSeen& c) {
+  const auto several = std::find_if(c.values.begin(), c.values.end(), [&](const ListText::Value& v) {
+    return c.items.separator() != ' ' && v.text.find(c.items.separator()) != std::string::npos;
+  });
+  if (c.form == Form::kLists && several != c.values.end())
+    refuse_label(c, str_cat("has several items in a row, such as ", quoted(several->text),
+                            ", but a label is a number or one word: write a column of 0 and 1 for each item into the "
+                            "file, and name them with --label A,B"));
   if (is_number(c)) {
     constexpr double kLeastCode = 8;
     if (!c.exact || c.values.size() != 3) return;
@@ -250,9 +336,21 @@ std::string odd_texts_note(const ColumnSeen& c) {
     if (numbers > kMost && !measure.empty() && share_of(c, has_point) > kSome)
       return comment(str_cat("These are categories, but they look like numbers with a unit or sign, such as ",
                              quoted(measure), ". Without it, or with a minus in front, they are read as numbers."));
+    if (share_of(c, like_notation) > kMost)
+      return comment(str_cat("These are categories: values such as ", first,
+                             " have no order. If they are quantities or dates, write numbers or YYYY-MM-DD into the "
+                             "file."));
     return spellings_note(c);
   }
+  if (c.form == Form::kWritten) return units_note(c);
+  if (c.form == Form::kTimes) {
+    const std::string date = likely_date_code(c);
+    return date.empty() ? "" : comment(date + ": if it stands for a missing value, leave these fields empty.");
+  }
   if (c.form != Form::kNumbers) return {};
+  if (are_compact_dates(c))
+    return comment(str_cat("These are numbers, but they look like dates, such as ", c.values.front().text,
+                           ". Written as YYYY-MM-DD they give weekdays and an age."));
   const double points = share_of(c, has_point);
   if (points > 0 && points < 1 && share_of(c, grouped_by_points) == points)
     return comment("Each point stands before three digits. If points group digits, write strip = \".\".");

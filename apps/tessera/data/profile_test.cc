@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <regex>
 
 #include "config/test_refusal.h"
@@ -100,6 +101,13 @@ TEST(ColumnLook, ListsInBrackets) {
   EXPECT_EQ(look("a", 200, [](int i) { return str_cat("[", i % 5, " ", i % 7, "]"); }).items.separator(), ' ');
 }
 
+TEST(ColumnLook, SetsAndTuplesAreLists) {
+  EXPECT_EQ(look("a", 200, [](int i) { return str_cat("{'a", i % 5, "', 'b", i % 7, "'}"); }).distinct, 12);
+  EXPECT_EQ(look("a", 200, [](int i) { return str_cat("(", i % 5, ", ", i % 7, ")"); }).distinct, 7);
+  EXPECT_EQ(look("a", 200, [](int i) { return str_cat("(", i % 5, ",", 100 + i, ")"); }).items.bracketed(), false)
+      << "(3,170) is a negative number";
+}
+
 // Lengths are those of all rows: also of rows with one item or none.
 TEST(ColumnLook, LengthsOfLists) {
   const ColumnSeen texts = look("a", 200, [](int i) { return i % 2 == 0 ? "u|v|w" : "u"; });
@@ -185,6 +193,22 @@ TEST(Decisions, ColumnsThatTellTheLabelAreLeftOut) {
   EXPECT_THAT(d[2].reason, HasSubstr("read only as YYYY-MM-DD"));
 }
 
+TEST(Decisions, CodesFromZeroOrOneOnAreIdsToo) {
+  std::vector<ColumnSeen> columns;
+  columns.push_back(look("s", 6000, [](int i) { return str_cat(1 + i * 7 % 500); }));
+  columns.push_back(look("price", 6000, [](int i) { return str_cat(5 + i * 7 % 500); }));
+  columns.push_back(look("gaps", 6000, [](int i) { return str_cat(i * 7 % 500 * 3); }));
+  columns.push_back(look("rare", 6000, [](int i) { return str_cat(1 + i * 7 % 900); }));
+  columns.push_back(look("large", 6000, [](int i) { return str_cat("92233720368547758", 10 + i % 40); }));
+  columns.push_back(look("y", 6000, [](int i) { return str_cat(i / 3 % 2); }));
+  const std::vector<Decision> d = decide(columns, choose_labels(columns, "y"));
+  EXPECT_TRUE(d[0].ids && d[0].dense && d[0].buckets) << "500 codes, each of which comes 12 times";
+  EXPECT_FALSE(d[1].ids) << "they begin with neither 0 nor 1";
+  EXPECT_FALSE(d[2].ids) << "most numbers of the range never come";
+  EXPECT_FALSE(d[3].ids) << "each comes too rarely to be learned";
+  EXPECT_TRUE(d[4].ids && !d[4].dense) << "as doubles all are one number";
+}
+
 TEST(Decisions, TimesAndFewNumbers) {
   std::vector<ColumnSeen> columns;
   columns.push_back(look("when", 500, [](int i) { return str_cat(1260759144 + int64_t{997} * i * i); }));
@@ -256,6 +280,7 @@ TEST(Labels, WordsThatMayMeanSomethingElseAreRefused) {
   EXPECT_EQ(label_refusal({"0", "1", "2"}), "");
   EXPECT_THAT(label_refusal({"0", "1", "1", "true"}), HasSubstr("has numbers, and \"true\" in 25 of 100 rows"));
   EXPECT_EQ(label_refusal({"1", "2", "3+"}), "");
+  EXPECT_THAT(label_refusal({"a|b", "c"}), HasSubstr("has several items in a row, such as \"a|b\""));
   EXPECT_EQ(positive_of(look("y", 10, [](int) { return "False"; })), "true");
   EXPECT_EQ(positive_of(look("y", 10, [](int) { return "no"; })), "yes");
 }
@@ -302,6 +327,82 @@ TEST(OddTexts, AreSaid) {
   EXPECT_EQ(numbers("21.41"), "");
   EXPECT_TRUE(is_accounting(look("a", 100, [](int i) { return i % 3 == 0 ? str_cat("(", i, ".20)") : str_cat(i); })));
   EXPECT_FALSE(is_accounting(look("a", 100, [](int i) { return str_cat("Toy Story (", 1900 + i, ")"); })));
+}
+
+TEST(OddTexts, NotationsWithoutAnOrderAreSaid) {
+  const auto note = [](const std::string& begin, const std::string& end) {
+    return odd_texts_note(look("a", 200, [&](int i) { return str_cat(begin, i % 9 + 1, end); }));
+  };
+  using Parts = std::pair<std::string, std::string>;
+  for (const auto& [begin, end] : std::vector<Parts>{{"2024-W1", ""},
+                                                     {"2012Q", ""},
+                                                     {"", "/16"},
+                                                     {"3 ", "/4"},
+                                                     {"1.", "D-01"},
+                                                     {"PT1", "M"},
+                                                     {"0x1", "f"},
+                                                     {"12", "/80"},
+                                                     {"5'", "\""},
+                                                     {"80-8", ""},
+                                                     {"22\xc2\xb0", "'N"}})
+    EXPECT_THAT(one_line(note(begin, end)), HasSubstr("have no order")) << begin << end;
+  for (const auto& [begin, end] : std::vector<Parts>{{"user 1-", ""}, {"u", ""}, {"", "th"}, {"PB", ""}})
+    EXPECT_EQ(note(begin, end), "") << begin << end;
+  const auto days = [&](const char* code) {
+    return odd_texts_note(look("a", 300, [&](int i) { return i % 10 == 0 ? code : str_cat("2023-01-", 10 + i % 19); }));
+  };
+  EXPECT_THAT(days("1900-01-01"), HasSubstr("1900-01-01 is in 30 of 300 rows, far from all other dates"));
+  EXPECT_EQ(days("2023-01-01"), "");
+  const auto numbers = [](const auto& field) { return one_line(odd_texts_note(look("a", 300, field))); };
+  EXPECT_THAT(numbers([](int i) { return str_cat(20100000 + 100 * (i % 12 + 1) + i % 28 + 1); }),
+              HasSubstr("look like dates"));
+  EXPECT_THAT(numbers([](int i) { return str_cat(201000 + 100 * (i / 12) + i % 12 + 1); }),
+              HasSubstr("look like dates"));
+  EXPECT_EQ(numbers([](int i) { return str_cat(201000 + i); }), "") << "no month has the number 99";
+  EXPECT_THAT(numbers([](int i) { return i % 10 == 0 ? "-1" : str_cat(i % 60); }),
+              HasSubstr("-1 is in 30 of 300 rows, and no other number is negative"));
+  EXPECT_EQ(numbers([](int i) { return str_cat(i % 3 - 1); }), "");
+  EXPECT_THAT(numbers([](int i) { return i % 2 == 0 ? str_cat(i % 90, ".5%") : str_cat("0.", i); }),
+              HasSubstr("read as numbers of one unit"));
+  EXPECT_EQ(numbers([](int i) { return str_cat("$", i, ".99"); }), "");
+}
+
+// What the job says of a column beside the label y, on one line.
+std::string job_text(const ColumnSeen& c, const std::function<std::string(int)>& label = {}) {
+  const int rows = static_cast<int>(c.fields);
+  const std::vector<ColumnSeen> columns = {
+      c, look("y", rows, [&](int i) { return label ? label(i) : str_cat(i / 3 % 2); })};
+  const Labels labels = choose_labels(columns, "y");
+  return one_line(columns_toml(columns, decide(columns, labels), labels).text);
+}
+
+TEST(OddTexts, WordsAmongNumbersAndDatesAreSaid) {
+  const auto mixed = [](const std::string& word, const std::string& begin) {
+    return job_text(look("a", 900, [&](int i) { return i % 4 == 0 ? word : str_cat(begin, 10 + i % 19); }));
+  };
+  EXPECT_THAT(mixed("TBD", ""),
+              HasSubstr("675 of 900 fields are numbers, but 225 are not, as \"TBD\": so all are texts"));
+  EXPECT_THAT(mixed("#DIV/0!", ""), HasSubstr("fields are numbers"));
+  EXPECT_THAT(mixed("0000-00-00", "2024-03-"),
+              HasSubstr("675 of 900 fields are dates, but 225 are not, as \"0000-00-00\""));
+  EXPECT_THAT(job_text(look("a", 900, [](int i) { return i % 4 == 0 ? str_cat("A", i) : str_cat(i % 19); })),
+              testing::Not(HasSubstr("fields are numbers")))
+      << "codes with and without letters";
+}
+
+TEST(Labels, FewOrCountedOnesAreSaid) {
+  const ColumnSeen a = look("a", 400, [](int i) { return str_cat("w", i % 7); });
+  EXPECT_THAT(job_text(a, [](int i) { return i == 3 ? "1" : "0"; }),
+              HasSubstr("Only 1 of 400 rows has the label \"1\""));
+  EXPECT_THAT(job_text(a, [](int i) { return i % 30 == 3 ? "yes" : "no"; }),
+              HasSubstr("Only 14 of 400 rows have the label \"yes\""));
+  EXPECT_THAT(job_text(a, [](int i) { return i % 10 == 0 ? "1" : "0"; }), testing::Not(HasSubstr("Only")));
+  EXPECT_THAT(job_text(a, [](int i) { return str_cat(1000 + i); }), HasSubstr("It counts the rows"));
+  EXPECT_THAT(job_text(a,
+                       [](int i) {
+                         return std::vector{"a", "b", "c"}[static_cast<size_t>(i % 3)];
+                       }),
+              HasSubstr("are 0. To predict another word, name it."));
 }
 
 TEST(TestSplit, SortedFilesAreSaid) {

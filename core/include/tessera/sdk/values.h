@@ -72,7 +72,7 @@ struct TimeText {
 };
 
 // Parses `2024-01-31`, optionally followed by a blank or a T and a time of day: `12:34`, `12:34:56`, `12:34:56.789`,
-// with or without a zone: `Z`, `+01:00`, `-0530`. Empty: the text is something else.
+// with or without a zone: `Z`, ` UTC`, `+01:00`, `-0530`. Empty: the text is something else.
 inline std::optional<TimeText> time_of(std::string_view text) {
   using values_detail::digit;
   using values_detail::digits_at;
@@ -106,7 +106,8 @@ inline std::optional<TimeText> time_of(std::string_view text) {
       at += 1 + count;
     }
   }
-  if (at == text.size() || text.substr(at) == "Z") return TimeText{seconds * kSecond + nanoseconds};
+  if (at == text.size() || text.substr(at) == "Z" || text.substr(at) == " UTC")
+    return TimeText{seconds * kSecond + nanoseconds};
   if (text[at] != '+' && text[at] != '-') return std::nullopt;
   const bool ahead = text[at] == '+';
   const int zone_hours = two_digits(text, at + 1, 24);
