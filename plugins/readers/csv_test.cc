@@ -452,10 +452,10 @@ TEST(Csv, AnotherDelimiterIsAskedFor) {
   const std::string path = dir.write("a.csv", "x;y\n1;2\n1,5;2\n");
   Part csv("csv");
   csv.open(path).select({want("x;y", TSR_READER_TEXT)});
-  EXPECT_EQ(
-      failure([&] { csv.read(); }),
-      path +
-          ", row 2 has 2 fields, but the header has 1; does the file have another delimiter, or lines above its header?");
+  EXPECT_EQ(failure([&] { csv.read(); }),
+            path +
+                ", row 2 has 2 fields, but the header has 1; does the file have another delimiter, or lines above its "
+                "header?");
 }
 
 TEST(Csv, BlankLinesAndExcelsFirstLineAreAboveTheHeader) {

@@ -24,8 +24,8 @@ void count(std::string_view text, int64_t times, std::unordered_map<std::string,
   counts[std::move(key)] += times;
 }
 
-// True for "[3, 17]" and for a set, "{3, 17}". Parentheses are a tuple's only if a blank follows a comma, because "(3,170)"
-// is a negative number.
+// True for "[3, 17]" and for a set, "{3, 17}". Parentheses are a tuple's only if a blank follows a comma, because
+// "(3,170)" is a negative number.
 bool opens_list(std::string_view text) {
   return text.starts_with('[') || text.starts_with('{') ||
          (text.starts_with('(') && text.ends_with(')') && text.find(", ") != std::string_view::npos);

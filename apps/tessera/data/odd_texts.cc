@@ -132,8 +132,8 @@ std::string likely_code(const ColumnSeen& c) {
   return {};
 }
 
-// True for 2024-W08, 2012Q1, 3/16, 1.5D-01, 5'11", PT13M and 0x1f: several groups of digits with at most two letters, or
-// a notation of programs.
+// True for 2024-W08, 2012Q1, 3/16, 1.5D-01, 5'11", PT13M and 0x1f: several groups of digits with at most two letters,
+// or a notation of programs.
 bool like_notation(std::string_view text) {
   constexpr size_t kLongest = 20;
   constexpr std::string_view kMarks = " -/.:,'\"+_<>~x*";
