@@ -328,7 +328,7 @@ void print_results(const Shown& job, const TrainResult& run, const RunReport& re
   const std::string model = last ? "" : str_cat(" of step ", test.step, ", which validated best");
   if (tested && !report.test_split.empty())
     std::printf("test rows: %s (%lld)\n", report.test_split.c_str(), static_cast<long long>(report.test_rows));
-  std::printf("%s", chance_text(test.metrics).c_str());
+  std::printf("%s", (chance_text(test.metrics) + doubts_text(test.metrics)).c_str());
   const char* const generated = is_generated(job.config) ? ", generated data, not yours" : "";
   std::printf("%s\n", tested ? str_cat("test", model, ": ", metrics_text(test.metrics, 4, generated)).c_str()
                              : "there are no test rows");

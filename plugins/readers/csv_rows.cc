@@ -11,6 +11,22 @@ namespace {
 
 using tessera::sdk::fail;
 
+// Refuses texts that are no CSV, which would give strange names of columns.
+void refuse_other_texts(std::string_view header, const std::string& file) {
+  for (const std::string_view begin : {"{\"", "[{", "[["}) {
+    if (header.starts_with(begin))
+      fail(TSR_INVALID_ARGUMENT, file, " begins as JSON, not CSV: write it as CSV or Parquet first, for example with ",
+           "pandas.read_json(...).to_csv(\"data.csv\", index=False)");
+  }
+  for (const std::string_view begin : {"<!", "<?xml", "<html", "<table"}) {
+    if (header.starts_with(begin)) fail(TSR_INVALID_ARGUMENT, file, " begins as HTML or XML, not CSV");
+  }
+  const size_t cr = header.find('\r');
+  if (cr != std::string_view::npos && header.substr(cr, 2) != "\r\n")
+    fail(TSR_INVALID_ARGUMENT, file,
+         ": a CR without LF is in the header; if its lines end in CR, write LF instead, as ", "tr '\\r' '\\n' does");
+}
+
 std::vector<std::string> names_of(std::string_view record, const std::string& file, CsvFormat format) {
   record = without_mark(record);
   if (record.starts_with("\xff\xfe") || record.starts_with("\xfe\xff"))
@@ -20,6 +36,7 @@ std::vector<std::string> names_of(std::string_view record, const std::string& fi
     fail(TSR_INVALID_ARGUMENT, file,
          " is not a text: its first line, which must name the columns, has a byte of value 0; ",
          "UTF-16 without a byte-order mark is read with the reader's option encoding=utf-16le or utf-16be");
+  refuse_other_texts(record, file);
   std::vector<std::string> names;
   std::string scratch;
   const char* at = record.data();
@@ -30,7 +47,9 @@ std::vector<std::string> names_of(std::string_view record, const std::string& fi
     if (!next_field(at, end, format, scratch, name))
       fail(TSR_INVALID_ARGUMENT, file, ": a quote of the header is not closed, or has text after it");
     if (!known.emplace(name).second)
-      fail(TSR_INVALID_ARGUMENT, file, ": two columns of the header are named \"", name, "\"");
+      fail(TSR_INVALID_ARGUMENT, file, ": two columns of the header ",
+           name.empty() ? "have no name: name them, or take them out of the file"
+                        : "are named \"" + std::string(name) + "\": rename one of them");
     names.emplace_back(name);
     if (at == end) return names;
   }
@@ -108,7 +127,8 @@ void CsvRows::parse_quoted(int64_t row, std::string_view record) {
   for (size_t c = 0;; ++c, ++at) {
     if (c == targets_.size()) wrong_length(row, record);
     std::string_view field;
-    if (!next_field(at, end, format_, scratch_, field)) wrong(row, c, "a quote is not closed, or has text after it");
+    if (!next_field(at, end, format_, scratch_, field))
+      wrong(row, c, "a quote is not closed, or has text after it; a quote inside of a field is written twice");
     try {
       for (CsvColumn* target = targets_[c]; target != nullptr; target = target->also) target->add(field);
     } catch (const WrongField& e) {

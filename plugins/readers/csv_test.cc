@@ -434,8 +434,10 @@ TEST(Csv, WrongRowsAreNamedByFileRowAndColumn) {
       {"1,2,3\n\n1,2,3;;4\n", ", row 2, column \"tags\": there is a value missing in the list"},
       {"1,2,3;\n", ", row 1, column \"tags\": there is a value missing in the list"},
       {"1,2,3;x\n", ", row 1, column \"tags\": \"x\" is not a whole number"},
-      {"1,2,\"3\n4,5,6\n", ", row 1, column \"tags\": a quote is not closed, or has text after it"},
-      {"1,\"2\"3,4\n", ", row 1, column \"id\": a quote is not closed, or has text after it"},
+      {"1,2,\"3\n4,5,6\n",
+       ", row 1, column \"tags\": a quote is not closed, or has text after it; a quote inside of a field is written twice"},
+      {"1,\"2\"3,4\n",
+       ", row 1, column \"id\": a quote is not closed, or has text after it; a quote inside of a field is written twice"},
   };
   const TestDirectory dir;
   for (const Case& c : cases) {
@@ -508,7 +510,9 @@ TEST(Csv, WrongFilesAndOptions) {
                 " is not a text: its first line, which must name the columns, has a byte of value 0; UTF-16 without "
                 "a byte-order mark is read with the reader's option encoding=utf-16le or utf-16be");
   const std::string twice = dir.write("a.csv", "a,b,a\n");
-  EXPECT_EQ(failure([&] { csv.open(twice); }), twice + ": two columns of the header are named \"a\"");
+  EXPECT_EQ(failure([&] { csv.open(twice); }),
+            twice + ": two columns of the header are named \"a\": rename one of them");
+  EXPECT_THAT(failure([&] { csv.open(dir.write("a.csv", "a,,,b\n")); }), HasSubstr("header have no name: name them"));
   const std::string first = dir.write("a.csv", "film,user\n1,2\n"), second = dir.write("b.csv", "user,fylm\n3,4\n");
   EXPECT_EQ(failure([&] { csv.open(dir.path()).select({want("film", TSR_READER_INT64)}); }),
             second + " has no column \"film\"; the nearest is \"fylm\", and there are \"fylm\", \"user\"");
@@ -516,6 +520,29 @@ TEST(Csv, WrongFilesAndOptions) {
             first + " has no column \"user\tid\"; the nearest is \"user\", and there are \"user\", \"film\"");
   EXPECT_THAT(failure([] { Part("csv", R"({"delimiter": ";;"})"); }), HasSubstr("must be one character"));
   EXPECT_THAT(failure([] { Part("csv", R"({"seperator": ";"})"); }), HasSubstr("unknown option \"seperator\""));
+}
+
+TEST(Csv, OtherKindsOfFilesAreNamed) {
+  const TestDirectory dir;
+  const std::vector<std::pair<std::string, const char*>> cases = {
+      {"PK\3\4 and more", "is a zip archive or a spreadsheet, which no reader of text reads: unpack it"},
+      {"BZh91AY&SY", "is compressed by bzip2, which"},
+      {"\xfd"
+       "7zXZ and more",
+       "is compressed by xz"},
+      {"PAR1\x15\4", "is a Parquet file, which no reader of text reads: rename it to end in .parquet"},
+      {std::string("ARROW1\0\0", 8), "is an Arrow file"},
+      {"\x80\x04\x95 and more", "is a pickle, which no reader of text reads: write it as CSV"},
+      {"SQLite format 3", "is a database of SQLite"},
+      {std::string("\xff\xfe\0\0a\0\0\0", 8), "is text in UTF-32, which no reader of text reads: write it in UTF-8"},
+      {"[{\"user\":\"u1\",\"y\":1}]\n", "begins as JSON, not CSV"},
+      {"{\"user\":\"u1\",\"y\":1}\n", "begins as JSON, not CSV"},
+      {"<!DOCTYPE html>\n", "begins as HTML or XML"},
+      {"user,y\ru1,1\ru2,0\r", "a CR without LF is in the header"}};
+  for (const auto& [bytes, said] : cases)
+    EXPECT_THAT(failure([&, &text = bytes] { Part("csv").open(dir.write("a.csv", text)); }), HasSubstr(said)) << said;
+  for (const char* text : {"PAR1,b\n1,2\n", "ARROW1,b\n1,2\n", "BZh,b\n1,2\n", "\"a\r\nb\",b\n1,2\n"})
+    EXPECT_NO_THROW(Part("csv").open(dir.write("a.csv", text))) << text;
 }
 
 // A column may be at another place in the next file.

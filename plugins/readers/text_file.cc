@@ -8,6 +8,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -187,9 +188,10 @@ int open_file(const std::string& path) {
   return file;
 }
 
-// The first four bytes, or all. If the file cannot seek, `input` reads them and returns them again later.
+// The first eight bytes, or all. If the file cannot seek, `input` reads them and returns them again later.
 std::string first_bytes(int file, const std::string& path, Input& input) {
-  std::string out(kZstdMagic.size(), '\0');
+  constexpr size_t kBytes = 8;
+  std::string out(kBytes, '\0');
   const off_t begin = std::max<off_t>(::lseek(file, 0, SEEK_CUR), 0);
   size_t done = 0;
   while (done < out.size()) {
@@ -204,7 +206,40 @@ std::string first_bytes(int file, const std::string& path, Input& input) {
   return out;
 }
 
+// Files that are neither text nor compressed in a known way, whatever their name is.
+struct OtherKind {
+  std::string_view magic, what, remedy;
+};
+constexpr std::string_view kUnpack = "unpack it first, or compress it with gzip or zstd";
+constexpr std::string_view kWrite = "write it as CSV first, for example with pandas";
+constexpr std::array<OtherKind, 14> kOtherKinds = {{
+    {"PK\3\4", "a zip archive or a spreadsheet", "unpack it, or write the sheet as CSV"},
+    {"BZh91AY&", "compressed by bzip2", kUnpack},
+    {"\xfd"
+     "7zXZ",
+     "compressed by xz", kUnpack},
+    {"7z\xbc\xaf", "a 7z archive", kUnpack},
+    {"PAR1\x15", "a Parquet file", "rename it to end in .parquet, or set reader = \"parquet\""},
+    {std::string_view("ARROW1\0", 7), "an Arrow file", "rename it to end in .arrow, or set reader = \"arrow\""},
+    {"\x80\x04\x95", "a pickle", kWrite},
+    {"\x80\x05\x95", "a pickle", kWrite},
+    {"SQLite f", "a database of SQLite", kWrite},
+    {"\x89HDF", "an HDF5 file", kWrite},
+    {"\xd0\xcf\x11\xe0", "a spreadsheet", kWrite},
+    {"%PDF-", "a PDF file", kWrite},
+    {std::string_view("\xff\xfe\0\0", 4), "text in UTF-32", "write it in UTF-8"},
+    {std::string_view("\0\0\xfe\xff", 4), "text in UTF-32", "write it in UTF-8"},
+}};
+
+void refuse_other_kinds(const std::string& first, const std::string& path) {
+  for (const OtherKind& kind : kOtherKinds) {
+    if (first.starts_with(kind.magic))
+      fail(TSR_INVALID_ARGUMENT, path, " is ", kind.what, ", which no reader of text reads: ", kind.remedy);
+  }
+}
+
 std::unique_ptr<TextFile::Decoder> decompressor_for(const std::string& first, const std::string& path) {
+  refuse_other_kinds(first, path);
   if (first.starts_with(kGzipMagic)) return std::make_unique<Gzip>();
   if (!first.starts_with(kZstdMagic)) return nullptr;
 #ifdef TESSERA_ZSTD

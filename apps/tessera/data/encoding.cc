@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/error.h"
+
 namespace tessera::cli {
 namespace {
 
@@ -20,8 +22,9 @@ size_t length_of(unsigned char c) {
   return c >= 0xf0 && c <= 0xf4 ? 4 : 0;
 }
 
-// Length of the prefix of `text` that consists of whole UTF-8 characters. `wrong` is set if invalid bytes follow.
-size_t valid_bytes(std::string_view text, bool& wrong) {
+// Length of the prefix of `text` that consists of whole UTF-8 characters. `wrong` is set if invalid bytes follow;
+// `longer` counts the characters of several bytes.
+size_t valid_bytes(std::string_view text, bool& wrong, int64_t& longer) {
   wrong = false;
   size_t at = 0;
   while (at < text.size()) {
@@ -34,6 +37,7 @@ size_t valid_bytes(std::string_view text, bool& wrong) {
       return at;
     }
     if (there < length) return at;
+    longer += length > 1 ? 1 : 0;
     at += length;
   }
   return at;
@@ -47,6 +51,15 @@ bool of_windows(std::string_view text) {
   });
 }
 
+// Latin-1 hardly ever has sequences of bytes that are UTF-8, so these come from another text.
+void require_one_encoding(const std::string& path, int64_t longer, int64_t at) {
+  constexpr int64_t kSure = 3;
+  if (longer < kSure) return;
+  fail(Code::kInvalidArgument, path, ": the byte at offset ", at, " is not UTF-8, but ", longer,
+       " characters before it are: write the file in one encoding, or, to read all of it as Latin-1, name --reader ",
+       "\"csv?encoding=latin-1\"");
+}
+
 }  // namespace
 
 std::string encoding_of(const std::string& path) {
@@ -57,6 +70,7 @@ std::string encoding_of(const std::string& path) {
   std::string text;
   std::vector<char> chunk(kChunk);
   bool first = true, odd = false;  // odd: some bytes are not UTF-8
+  int64_t longer = 0, at = 0;      // characters of several bytes; offset of `text`
   while (file.read(chunk.data(), static_cast<std::streamsize>(chunk.size())), file.gcount() > 0) {
     text.append(chunk.data(), static_cast<size_t>(file.gcount()));
     if (first && (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))) return "utf-16";
@@ -66,8 +80,10 @@ std::string encoding_of(const std::string& path) {
     first = false;
     if (odd && of_windows(text)) return "windows-1252";
     if (!odd) {
-      const size_t valid = valid_bytes(text, odd);
+      const size_t valid = valid_bytes(text, odd, longer);
       text.erase(0, valid);
+      at += static_cast<int64_t>(valid);
+      if (odd) require_one_encoding(path, longer, at);
       if (odd && of_windows(text)) return "windows-1252";
       if (!odd) continue;  // the beginning of a character may remain
     }

@@ -75,6 +75,9 @@ size_t named(const std::vector<ColumnSeen>& columns, const std::string& name) {
   std::vector<std::string> names;
   for (const ColumnSeen& c : columns) names.push_back(c.name);
   const std::string nearest = sdk::nearest_name(name, names);
+  if (columns.size() == 1)
+    fail(Code::kInvalidArgument, "there is no column ", quoted(name), "; the only one is ", quoted(columns[0].name),
+         ": if its parts are columns, name the delimiter, as in --reader \"csv?delimiter=:\"");
   fail(Code::kInvalidArgument, "there is no column ", quoted(name),
        nearest.empty() ? "" : str_cat("; did you mean ", quoted(nearest), "?"), " The files have the columns ",
        names_of(columns));
@@ -110,8 +113,6 @@ Labels guess(const std::vector<ColumnSeen>& columns) {
     out.columns = {at};
     return out;
   }
-  if (std::all_of(columns.begin(), columns.end(), [](const ColumnSeen& c) { return c.fields == 0; }))
-    fail(Code::kInvalidArgument, "there are no rows");
   fail(Code::kInvalidArgument,
        "no column has a name like a label, or only zeros and ones: name the label with --label, out of ",
        names_of(columns));
@@ -169,6 +170,8 @@ std::string positive_of(const ColumnSeen& c) {
 }
 
 Labels choose_labels(const std::vector<ColumnSeen>& columns, const std::string& wanted) {
+  if (std::all_of(columns.begin(), columns.end(), [](const ColumnSeen& c) { return c.fields == 0; }))
+    fail(Code::kInvalidArgument, "there are no rows");
   if (wanted.empty()) {
     Labels out = guess(columns);
     require_usable(columns[out.columns.front()]);

@@ -256,8 +256,8 @@ void refuse_repeated_header(const std::vector<ColumnSeen>& columns) {
     if (has) names.push_back(c.name);
   }
   if (names.size() < 2) return;
-  fail(Code::kInvalidArgument, "the header occurs again among the rows, as ", listed(names, 3),
-       ": take these rows out of the file");
+  fail(Code::kInvalidArgument, "the fields of the first line occur again among the rows, as ", listed(names, 3),
+       ": if the file has no header, add a line with the names of its columns; if it has several, take the others out");
 }
 
 void check_label_values(const ColumnSeen& c) {

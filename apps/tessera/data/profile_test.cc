@@ -390,6 +390,15 @@ TEST(OddTexts, WordsAmongNumbersAndDatesAreSaid) {
       << "codes with and without letters";
 }
 
+TEST(Labels, FilesWithoutRowsOrWithOneColumnAreSaid) {
+  const auto refusal = [](const std::vector<ColumnSeen>& columns) {
+    return test::refusal([&] { choose_labels(columns, "y"); }, "");
+  };
+  EXPECT_THAT(refusal({look("x", 0, [](int) { return ""; }), look("y", 0, [](int) { return ""; })}),
+              HasSubstr("there are no rows"));
+  EXPECT_THAT(refusal({look("x:y", 9, [](int) { return "1:2"; })}), HasSubstr("name the delimiter"));
+}
+
 TEST(Labels, FewOrCountedOnesAreSaid) {
   const ColumnSeen a = look("a", 400, [](int i) { return str_cat("w", i % 7); });
   EXPECT_THAT(job_text(a, [](int i) { return i == 3 ? "1" : "0"; }),
@@ -434,6 +443,8 @@ TEST(Encoding, IsToldByTheBytes) {
   EXPECT_EQ(of("a,b\n1,caf\xe9\n2,5 \x80\n"), "windows-1252");
   EXPECT_EQ(of(std::string("\xff\xfe") + std::string("a\0,\0", 4)), "utf-16");
   EXPECT_EQ(of(std::string((size_t{1} << 20) - 1, 'a') + "\xc3\xa9\n"), "") << "a character over two reads";
+  EXPECT_THAT(test::refusal([&] { of("a\n\xc3\xa9\xc3\xa9\n\xc3\xbc\ncaf\xe9\n"); }, ""),
+              HasSubstr("the byte at offset 13 is not UTF-8, but 3 characters before it are"));
   std::filesystem::remove(path);
   EXPECT_EQ(encoding_of(path), "");
 }

@@ -161,5 +161,13 @@ TEST(Results, SmallTestsSayHowMuchIsChance) {
   EXPECT_EQ(chance_text({0, {{"rmse", std::nan("")}}}), "");
 }
 
+TEST(Results, TooGoodOrTooBadOnesAreDoubted) {
+  EXPECT_EQ(doubts_text(tested(500, 0.99, 0.4)), "");
+  EXPECT_THAT(doubts_text(tested(500, 0.9999, 0.4)), HasSubstr("So high an AUC often means that a column tells"));
+  EXPECT_THAT(doubts_text(tested(500, 1, 0.4, "buys.")), HasSubstr("an AUC of buys often"));
+  EXPECT_THAT(doubts_text({500, {{"auc", 0.6}, {"normalized_entropy", 1.2}}}), HasSubstr("A NE above 1 means"));
+  EXPECT_EQ(doubts_text({500, {{"auc", std::nan("")}, {"normalized_entropy", std::nan("")}}}), "");
+}
+
 }  // namespace
 }  // namespace tessera::cli

@@ -186,6 +186,21 @@ std::string chance_text(const MetricValues& m) {
                          " higher or lower, so smaller differences between models mean little."));
 }
 
+std::string doubts_text(const MetricValues& m) {
+  constexpr double kTooGood = 0.9995;
+  std::string out;
+  for (const auto& [name, value] : m.values) {
+    const std::string head = name.substr(0, name.rfind('.') + 1);
+    const std::string of = head.empty() ? "" : str_cat(" of ", head.substr(0, head.size() - 1));
+    if (name == head + "auc" && value >= kTooGood)
+      out += wrapped(str_cat("So high an AUC", of, " often means that a column tells the label: leave out what is ",
+                             "known only after it."));
+    if (name == head + "normalized_entropy" && value > 1)
+      out += wrapped(str_cat("A NE", of, " above 1 means that the mean of the labels predicts better than the model."));
+  }
+  return out;
+}
+
 std::string unknown_ids_text(const std::string& rows, const UnknownIds& ids) {
   return str_cat("tessera: warning: ", rows, ": ", ids.warning(),
                  ", which has the ids of the training rows: all other ids count as one. Are these other data, or "
