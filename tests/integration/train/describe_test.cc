@@ -159,7 +159,7 @@ TEST_F(Describe, WhatFitsNoDelimiterIsSaid) {
   const std::string semicolons = folder_.write("b.csv", "click;film\n1;a\n0;b,c\n");
   expect_refused({"data", "describe", semicolons, "--reader", "csv"},
                  HasSubstr("row 2 has 2 fields, but the header has 1; does the file have another "
-                           "delimiter?"));
+                           "delimiter, or lines above its header?"));
   EXPECT_THAT(run_tessera({"data", "describe", file("none.csv")}).output, HasSubstr("there is no file"));
   expect_refused({"data", "describe", folder_.write("a.xlsx", "PK")},
                  HasSubstr("is a spreadsheet, which no reader reads: write it as CSV or Parquet first"));
