@@ -435,9 +435,11 @@ TEST(Csv, WrongRowsAreNamedByFileRowAndColumn) {
       {"1,2,3;\n", ", row 1, column \"tags\": there is a value missing in the list"},
       {"1,2,3;x\n", ", row 1, column \"tags\": \"x\" is not a whole number"},
       {"1,2,\"3\n4,5,6\n",
-       ", row 1, column \"tags\": a quote is not closed, or has text after it; a quote inside of a field is written twice"},
+       ", row 1, column \"tags\": a quote is not closed, or has text after it; a quote "
+       "inside of a field is written twice"},
       {"1,\"2\"3,4\n",
-       ", row 1, column \"id\": a quote is not closed, or has text after it; a quote inside of a field is written twice"},
+       ", row 1, column \"id\": a quote is not closed, or has text after it; a quote "
+       "inside of a field is written twice"},
   };
   const TestDirectory dir;
   for (const Case& c : cases) {

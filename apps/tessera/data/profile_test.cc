@@ -367,7 +367,7 @@ TEST(OddTexts, NotationsWithoutAnOrderAreSaid) {
   EXPECT_EQ(numbers([](int i) { return str_cat("$", i, ".99"); }), "");
 }
 
-// What the job says of a column beside the label y, on one line.
+// The job's text on a column beside the label y, on one line.
 std::string job_text(const ColumnSeen& c, const std::function<std::string(int)>& label = {}) {
   const int rows = static_cast<int>(c.fields);
   const std::vector<ColumnSeen> columns = {
