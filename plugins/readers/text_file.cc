@@ -188,7 +188,8 @@ int open_file(const std::string& path) {
   return file;
 }
 
-// The first eight bytes, or all. If the file cannot seek, `input` reads them and returns them again later.
+// The first eight bytes, or all. If the file cannot seek, `input` reads only four, because there may not be more yet, and
+// returns them again later.
 std::string first_bytes(int file, const std::string& path, Input& input) {
   constexpr size_t kBytes = 8;
   std::string out(kBytes, '\0');
@@ -197,7 +198,7 @@ std::string first_bytes(int file, const std::string& path, Input& input) {
   while (done < out.size()) {
     const ssize_t got = ::pread(file, out.data() + done, out.size() - done, begin + static_cast<off_t>(done));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == ESPIPE) return input.look(out.size());
+    if (got < 0 && errno == ESPIPE) return input.look(kZstdMagic.size());
     if (got < 0) fail(TSR_UNAVAILABLE, "cannot read ", path, ": ", std::strerror(errno));
     if (got == 0) break;
     done += static_cast<size_t>(got);
