@@ -188,8 +188,8 @@ int open_file(const std::string& path) {
   return file;
 }
 
-// The first eight bytes, or all. If the file cannot seek, `input` reads only four, because there may not be more yet, and
-// returns them again later.
+// The first eight bytes, or all. If the file cannot seek, `input` reads only four, because there may not be more yet,
+// and returns them again later.
 std::string first_bytes(int file, const std::string& path, Input& input) {
   constexpr size_t kBytes = 8;
   std::string out(kBytes, '\0');
