@@ -525,3 +525,17 @@ def test_no_library_is_a_sentence():
     env = dict(os.environ, TESSERA_LIBRARY="/nowhere/libtessera.so")
     told = subprocess.run([sys.executable, "-c", "import tessera"], env=env, capture_output=True, text=True, timeout=60)
     assert told.returncode == 1 and "libtessera cannot be loaded" in told.stderr
+
+
+def test_a_missing_library_is_named_with_its_package(tmp_path):
+    shared = (Path(tessera._library.home()) / "lib" / "libtessera.so.1").read_bytes()
+    if b"libtomlplusplus.so.3" not in shared:
+        pytest.skip("this libtessera has toml++ inside")
+    (tmp_path / "libtessera.so.1").write_bytes(shared.replace(b"libtomlplusplus.so.3", b"libtomlplusplus.so.9"))
+    env = dict(os.environ, TESSERA_LIBRARY=str(tmp_path / "libtessera.so.1"))
+    told = subprocess.run([sys.executable, "-c", "import tessera"], env=env, capture_output=True, text=True, timeout=60)
+    assert told.returncode == 1 and "install Debian's package libtomlplusplus3" in told.stderr
+    error = tessera._library.Error()
+    error.message = b"dense.so: cannot be opened: libdnnl.so.2: cannot open shared object file"
+    with pytest.raises(tessera.Unavailable, match="libdnnl.so.2.*install Debian's package libdnnl2, or the wheel"):
+        tessera._library.raise_error(14, error)

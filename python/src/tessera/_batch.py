@@ -55,6 +55,9 @@ class Batch:
             _check.truth(finished, "finished")
         if keys is not None:
             keys = _check.texts(keys, "keys")
+            if len(set(keys)) < len(keys):
+                twice = next(key for key in keys if list(keys).count(key) > 1)
+                raise _l.InvalidArgument(f'the batch has key "{twice}" more than once: give each key once')
         num_keys = self._features if keys is None else len(keys)
         at_lengths = at_offsets = at_weights = at_strides = at_inverse = at_keys = 0
         values = as_array(values, "values")
@@ -72,6 +75,8 @@ class Batch:
         if offsets is not None:
             offsets = as_array(offsets, "offsets")
             _check_whole("offsets", offsets)
+            if offsets.size and offsets.flat[0] != 0:
+                raise _l.InvalidArgument(f"offsets begin at {offsets.flat[0]}: they begin at 0, and end with the number of ids")
             at_offsets = self._offsets.set(offsets)
         if weights is not None:
             weights = as_array(weights, "weights")

@@ -240,15 +240,29 @@ def home() -> str:
     return os.path.join(os.path.dirname(os.path.realpath(__file__)), "_native")
 
 
+# Debian's packages of the libraries that libtessera and its plugins need.
+_PACKAGES = {
+    "libtomlplusplus.so": "libtomlplusplus3", "libdnnl.so": "libdnnl2", "libhwy.so": "libhwy1", "libz.so": "zlib1g",
+    "libcrypto.so": "libssl3", "libzstd.so": "libzstd1", "librdkafka.so": "librdkafka1",
+}  # fmt: skip
+
+
+def _to_install(sentence: str) -> str:
+    """What to install, if a sentence says that a library is missing."""
+    if "cannot open shared object file" in sentence:
+        for name, package in _PACKAGES.items():
+            if name in sentence:
+                return f"install Debian's package {package}, or the wheel of a release, which has this library inside"
+    return ""
+
+
 def _load() -> c.CDLL:
     path = os.environ.get("TESSERA_LIBRARY") or os.path.join(home(), "lib", "libtessera.so.1")
     try:
         return c.CDLL(path)
     except OSError as error:
-        raise ImportError(
-            f"libtessera cannot be loaded ({error}): install the package (pip install python/), or let "
-            "TESSERA_LIBRARY name the library of a build"
-        ) from error
+        otherwise = "install the package (pip install python/), or let TESSERA_LIBRARY name the library of a build"
+        raise ImportError(f"libtessera cannot be loaded ({error}): {_to_install(str(error)) or otherwise}") from error
 
 
 lib = _load()
@@ -299,7 +313,8 @@ causes: list[BaseException] = []
 def raise_error(code: int, error: Error) -> None:
     """Raises the exception of a code, with the library's sentence and, if a component in Python failed, its cause."""
     sentence = error.message.decode("utf-8", "replace") or f"failed with code {code}"
-    raised = ERRORS.get(code, Internal)(sentence)
+    missing = _to_install(sentence)
+    raised = ERRORS.get(code, Internal)(f"{sentence}: {missing}" if missing else sentence)
     raised.rank = error.rank
     cause = next((one for one in reversed(causes) if " ".join(str(one).split())[:60] in sentence), None)
     causes.clear()

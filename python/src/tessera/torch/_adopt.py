@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from .._tables import DataType, Optimizer, PoolingType
-from . import _ops
+from . import _ops, _traced
 from ._configs import EmbeddingBagConfig, EmbeddingConfig
 from ._embeddings import Embeddings
 from ._modules import EmbeddingBagCollection, EmbeddingCollection
@@ -41,6 +41,14 @@ class _Adopted:
     def padding_idx(self) -> Optional[int]:
         """The row that is not trained, or None."""
         return self.__dict__["_adopted"].padding_idx
+
+    def __prepare_scriptable__(self) -> nn.Module:
+        """For torch.jit.script: the module that was replaced, with the same weight. It does not train the table."""
+        if self.core._group.world_size > 1:
+            raise NotImplementedError("torch.jit.script cannot compile sharded tables: use torch.jit.trace")
+        _traced.refuse_training(self)
+        self.settle()
+        return self.__dict__["_adopted"]
 
     def _limit_norms(self, ids: Tensor) -> None:
         theirs = self.__dict__["_adopted"]
@@ -74,12 +82,14 @@ class AdoptedEmbeddingBag(_Adopted, EmbeddingBagCollection):
             offsets = torch.cat([offsets, torch.tensor([input.numel()], dtype=offsets.dtype)])
         self._limit_norms(input)
         if self.padding_idx is not None:  # it is in no bag
+            if not _ops.wanted() and offsets.numel() and offsets[0] != 0:
+                raise ValueError(f"offsets begin at {int(offsets[0])}: they begin at 0")
             stays = input != self.padding_idx
             before = torch.cat([torch.zeros(1, dtype=torch.int64), stays.cumsum(0)])
             input, offsets = input[stays], before[offsets.long()]
             weights = None if weights is None else weights[stays]
         if weights is None and self._is_weighted:
-            weights = torch.ones(input.numel())
+            weights = torch.ones(input.numel(), dtype=torch.float32)
         features = KeyedJaggedTensor([self._configs[0].name], input, weights, offsets=offsets)
         return super().forward(features).values()
 

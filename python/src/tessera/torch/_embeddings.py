@@ -18,7 +18,12 @@ from ._state import load_table
 
 def drawn_seed() -> int:
     """A seed of start values from PyTorch's generator, so that torch.manual_seed decides them."""
-    return int(torch.randint(0, 2**62, ()).item())
+    return int(torch.randint(0, 2**62, (), device="cpu").item())
+
+
+def _anchor() -> Tensor:
+    """Asks for a backward of lookups in tables that an optimizer updates."""
+    return torch.zeros((), dtype=torch.float32, device="cpu", requires_grad=True)
 
 
 # Attributes of a collection that copies and pickles leave out.
@@ -47,7 +52,7 @@ class Embeddings(nn.Module):
         twice = [name for name in names if names.count(name) > 1]
         if twice:
             raise ValueError(f"two tables are called {twice[0]}")
-        self.device = torch.device(device or "cpu")
+        self.device = torch.get_default_device() if device is None else torch.device(device)
         if self.device.type not in ("cpu", "meta"):
             raise NotImplementedError(f"tables on {self.device} have no counterpart here: cpu and meta have")
         self._set_up(list(tables), is_weighted, [optimizer] * len(tables))
@@ -63,7 +68,7 @@ class Embeddings(nn.Module):
         self._configs, self._is_weighted, self._optimizers = configs, is_weighted, optimizers
         self._core: Optional[Collection] = None
         self._model: Optional[DistributedModelParallel] = None
-        self._anchor = torch.zeros((), requires_grad=True)
+        self._anchor = _anchor()
         self._dtype = torch.float32  # of what comes out
         self._held: List[Tuple[nn.Parameter, str, Shard]] = []
         self._states: Dict[int, Dict[str, Tensor]] = {}  # by the shard's index
@@ -131,9 +136,7 @@ class Embeddings(nn.Module):
             if rows is not None and config.name in rows:
                 core.set_weight(config.name, rows[config.name].float())
             elif config.init_fn is not None:
-                made = torch.empty(config.num_embeddings, config.embedding_dim)
-                changed = config.init_fn(made)
-                core.set_weight(config.name, (made if changed is None else changed).detach())
+                core.set_weight(config.name, self._start_of(config))
         self._bind(core)
 
     def _bind(self, core: Collection) -> None:
@@ -142,7 +145,7 @@ class Embeddings(nn.Module):
         for config in self._configs:
             own = [shard for shard in shards if shard.table == config.name]
             viewed = [_weights.shard_tensors(core, shard, stored_dtype(config)) for shard in own]
-            tensors = [rows for rows, _ in viewed] or [torch.empty(0, config.embedding_dim, dtype=stored_dtype(config))]
+            tensors = [rows for rows, _ in viewed] or [torch.empty(0, config.embedding_dim, dtype=stored_dtype(config), device="cpu")]
             made = self._place(config.name, tensors, True)
             for shard, parameter, (_, states) in zip(own, made, viewed):
                 self._held.append((parameter, config.name, shard))
@@ -156,6 +159,26 @@ class Embeddings(nn.Module):
         for config, optimizer in zip(self._configs, self._optimizers):
             kind = self._plain if optimizer is None else self._fused
             kind.extend(self._places()._modules[config.name]._parameters.values())
+        for parameter in self._fused:
+            _weights.watch_gradient(parameter)
+
+    def reset_parameters(self) -> None:
+        """Draws the rows of all tables anew, as when the collection was made. Optimizer states stay."""
+        if self.device.type == "meta":
+            return
+        if self.core._group.world_size > 1:
+            raise RuntimeError("the tables are sharded already: draw their rows before that")
+        for config in self._configs:
+            self.core.set_weight(config.name, self._start_of(config))
+
+    @staticmethod
+    def _start_of(config: Any) -> Tensor:
+        """Start values of a table: those of its init_fn, or uniform ones."""
+        made = torch.empty(config.num_embeddings, config.embedding_dim, dtype=torch.float32, device="cpu")
+        if config.init_fn is None:
+            return made.uniform_(config.get_weight_init_min(), config.get_weight_init_max())
+        changed = config.init_fn(made)
+        return (made if changed is None else changed).detach()
 
     def _optimizer(self, table: str) -> Optional[Optimizer]:
         return next(o for config, o in zip(self._configs, self._optimizers) if config.name == table)
@@ -336,7 +359,7 @@ class Embeddings(nn.Module):
     def __setstate__(self, state: Dict[str, Any]) -> None:
         saved = state.pop("_saved", None)
         super().__setstate__(state)
-        self._anchor = torch.zeros((), requires_grad=True)
+        self._anchor = _anchor()
         self._core, self._model, self._held, self._states = None, None, [], {}
         if saved is None:
             for config in self._configs:

@@ -92,9 +92,14 @@ class FusedOptimizer(torch.optim.Optimizer):
                         "one with another start rate"
                     )
 
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Hands on learning rates."""
+    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+        """Hands on learning rates. closure: computes the loss with its backward, as for PyTorch's optimizers; its
+        result is returned."""
         self._hand_on()
+        if closure is None:
+            return None
+        with torch.enable_grad():
+            return closure()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Hands on learning rates, so that the next backward has them."""

@@ -85,6 +85,7 @@ class Work:
         self.module, self.core, self.batch, self.features = module, module.core, batch, features
         self.trains, self.kept, self.dense, self.step = module.trains(), None, module.dense_weights(), None
         self.updates = self.trains or (module.collects_gradients and bool(self.dense))
+        _scaling.forget_failed()
         if self.updates:
             _refuse_plain_ddp(module, self.trains)
             frozen = module.frozen_features()
@@ -150,7 +151,7 @@ def dense_gradients(module: Any, batch: Dict[str, Any], features: Any, grad: Any
     none."""
     core = module.core
     used = {config.name for config, _, name in module.outputs_in_order() if core.kind == "bags" or name in grad}
-    out = {name: torch.zeros(shape) for name, shape in core.tables.items() if name in used}
+    out = {name: torch.zeros(shape, dtype=torch.float32) for name, shape in core.tables.items() if name in used}
     keys = batch.get("keys", core.features)
     strides = features.stride_per_key()
     lengths = dict(zip(keys, torch.split(features.lengths().reshape(-1).long(), strides)))
@@ -168,7 +169,7 @@ def dense_gradients(module: Any, batch: Dict[str, Any], features: Any, grad: Any
         column += config.embedding_dim
         if "inverse" in batch:
             of_key = torch.as_tensor(batch["inverse"])[keys.index(feature)].long()
-            pooled = torch.zeros(len(lengths[feature]), config.embedding_dim).index_add_(0, of_key, pooled)
+            pooled = pooled.new_zeros(len(lengths[feature]), config.embedding_dim).index_add_(0, of_key, pooled)
         if str(getattr(config.pooling, "value", config.pooling)) == "MEAN":
             pooled = pooled / lengths[feature].clamp(min=1)[:, None]
         rows = torch.repeat_interleave(pooled, lengths[feature], dim=0)
@@ -192,6 +193,11 @@ def sequences_backward(work: Work, names: Sequence[str], grads: Sequence[Optiona
     return _scaling.scaled(work.backward(named))
 
 
+def _refuse_twice(ctx: Any) -> None:
+    """Raises PyTorch's error if the graph went backward already and was not retained."""
+    _ = ctx.saved_tensors
+
+
 class Pooled(torch.autograd.Function):
     """Rows of a batch; its backward updates the tables. ``anchor`` asks for gradients where nothing else does."""
 
@@ -199,12 +205,14 @@ class Pooled(torch.autograd.Function):
     def forward(ctx: Any, anchor: Tensor, work: Work, weights: Optional[Tensor], *dense: Tensor) -> Tensor:
         """The pooled rows."""
         ctx.work, ctx.weighted = work, weights is not None
+        ctx.save_for_backward(anchor)
         return torch.from_numpy(work.forward())
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
         """Updates tables. Gradients of the ids' weights and of tables without an optimizer."""
+        _refuse_twice(ctx)
         weights, dense = pooled_backward(ctx.work, grad, ctx.weighted)
         return (None, None, weights, *dense)
 
@@ -216,6 +224,7 @@ class Sequences(torch.autograd.Function):
     def forward(ctx: Any, anchor: Tensor, work: Work, *dense: Tensor) -> Tuple[Tensor, ...]:
         """The rows, a tensor for each output."""
         ctx.work = work
+        ctx.save_for_backward(anchor)
         ctx.set_materialize_grads(False)
         outputs = work.forward()
         ctx.names = list(outputs)
@@ -225,4 +234,5 @@ class Sequences(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Optional[Tensor]) -> Tuple[Optional[Tensor], ...]:
         """Updates tables. Gradients of tables without an optimizer."""
+        _refuse_twice(ctx)
         return (None, None, *sequences_backward(ctx.work, ctx.names, grads))

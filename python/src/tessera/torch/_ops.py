@@ -157,7 +157,7 @@ def _pooled_backward(grad: Tensor, step: Tensor, *rest: Any) -> List[Tensor]:
     *batch, of_weights = rest
     work = _work_of(step, tuple(batch))
     weights, dense = _lookups.pooled_backward(work, grad, of_weights)
-    return [torch.zeros(()), torch.zeros(0) if weights is None else weights, *_tensors(dense, batch[4])]
+    return [grad.new_zeros(()), grad.new_zeros(0) if weights is None else weights, *_tensors(dense, batch[4])]
 
 
 def _tensors(gradients: List[Optional[Tensor]], of: List[Tensor]) -> List[Tensor]:
@@ -172,7 +172,7 @@ def _sequences(asked: Optional[Tensor], *rest: Any) -> List[Tensor]:
 
 def _sequences_backward(grads: List[Tensor], step: Tensor, *batch: Any) -> List[Tensor]:
     work = _work_of(step, batch)
-    return [torch.zeros(()), *_tensors(_lookups.sequences_backward(work, work.module._names, grads), batch[4])]
+    return [torch.zeros((), dtype=torch.float32), *_tensors(_lookups.sequences_backward(work, work.module._names, grads), batch[4])]
 
 
 # ---- shapes, and gradients

@@ -283,10 +283,18 @@ class CombinedOptimizer(torch.optim.Optimizer):
         """The groups of all optimizers, one after the other."""
         return [group for _, optim in self.optimizers for group in optim.param_groups]
 
-    def step(self, closure: Any = None) -> None:
-        """A step of each optimizer."""
+    def step(self, closure: Any = None) -> Any:
+        """A step of each optimizer. closure: computes the loss with its backward, once; its result is returned."""
+        loss = None
+        if closure is not None:
+            for _, optim in self.optimizers:
+                if hasattr(optim, "fused_keys"):  # hands on learning rates
+                    optim.step()
+            with torch.enable_grad():
+                loss = closure()
         for _, optim in self.optimizers:
-            optim.step(closure)
+            optim.step()
+        return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Calls each optimizer's ``zero_grad``."""
@@ -310,12 +318,10 @@ class CombinedOptimizer(torch.optim.Optimizer):
         """Gives each optimizer its part of a ``state_dict()``."""
         groups = list(state_dict.get("param_groups", []))
         for name, optim in self.optimizers:
-            keys = set(_keys_of(optim))
-            states = {k: v for k, v in state_dict["state"].items() if k[len(_named(name, "")) :] in keys}
-            begin = len(_named(name, ""))
-            own = [{**group, "params": [key[begin:] for key in group["params"]]} for group in groups
-                   if {key[begin:] for key in group["params"]} <= keys]  # fmt: skip
-            inner: Dict[str, Any] = {"state": {k[begin:]: v for k, v in states.items()}}
+            keys = {_named(name, key): key for key in _keys_of(optim)}
+            own = [{**group, "params": [keys[key] for key in group["params"]]} for group in groups
+                   if set(group["params"]) <= set(keys)]  # fmt: skip
+            inner: Dict[str, Any] = {"state": {keys[k]: v for k, v in state_dict["state"].items() if k in keys}}
             if own:
                 inner["param_groups"] = own
             optim.load_state_dict(inner)

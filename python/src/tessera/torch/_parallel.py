@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import warnings
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
@@ -126,6 +127,43 @@ def _dense_of(module: nn.Module, tables: Mapping[str, Embeddings]) -> List[Tuple
     return [(name, value) for name, value in named if "" not in tables and not name.startswith(inside)]
 
 
+def _refuse_ties(module: nn.Module, found: Mapping[str, Embeddings]) -> None:
+    """A table's rows move into shards, so no other module may have them as its weight."""
+    weights = {id(weight): path for path, part in found.items() for weight in part.parameters()}
+    first: Dict[int, str] = {}
+    for path, part in module.named_modules():
+        for name, parameter in part._parameters.items():
+            here = f"{path}.{name}" if path else name
+            if id(parameter) in weights and first.setdefault(id(parameter), here) != here:
+                raise NotImplementedError(
+                    f"{first[id(parameter)]} and {here} are one weight, and a table that is sharded has its weight "
+                    "alone: give each its own"
+                )
+
+
+def _materialise(module: nn.Module) -> None:
+    """Gives dense parameters and buffers on the meta device memory, and start values by ``reset_parameters``."""
+    made: Dict[int, torch.Tensor] = {}
+    for part in module.modules():
+        if isinstance(part, (Embeddings, Rows)):
+            continue
+        on_meta = False
+        for tensors in (part._parameters, part._buffers):
+            for name, tensor in tensors.items():
+                if tensor is None or not tensor.is_meta:
+                    continue
+                if id(tensor) not in made:
+                    values: torch.Tensor = torch.zeros_like(tensor, device="cpu")
+                    flag = tensor.requires_grad
+                    made[id(tensor)] = nn.Parameter(values, flag) if isinstance(tensor, nn.Parameter) else values
+                tensors[name], on_meta = made[id(tensor)], True  # type: ignore[assignment]
+        if on_meta and hasattr(part, "reset_parameters"):
+            part.reset_parameters()
+        elif on_meta:
+            kind = type(part).__name__
+            warnings.warn(f"a {kind} was on the meta device and has no reset_parameters(): its values begin as 0")
+
+
 def _shard_all(
     module: nn.Module,
     group: ProcessGroup,
@@ -137,6 +175,11 @@ def _shard_all(
     found = dict(collections_of(module))
     if not found:
         raise ValueError("the model has no EmbeddingBagCollection and no EmbeddingCollection of tessera.torch")
+    again = next((path for path, part in found.items() if isinstance(part, _Sharded)), None)
+    if again is not None:
+        raise RuntimeError(f"the tables of {again or 'the module'} are sharded already: make the model anew")
+    _refuse_ties(module, found)
+    _materialise(module)
     optimizers = {path: optimizers_of(part, sharders) for path, part in found.items()}
     descriptions = {path: part.description(COLLECTS, optimizers[path]) for path, part in found.items()}
     by_hand = plan.plan if plan is not None and plan.made is None else {}
@@ -150,15 +193,15 @@ def _shard_all(
         dense={name: value.shape for name, value in _dense_of(module, found)},
     )
     out: Dict[str, _Sharded] = {}
-    made = tables.plan.to_dict()
+    made, everywhere = tables.plan.to_dict(), list(module.named_modules(remove_duplicate=False))
     for path, part in found.items():
         sharded = out[path] = _shard(part, optimizers[path])
         sharded._planned = tables_of_plan(made, path)
         of_part = {} if part.device.type == "meta" else {t: part.core.weight(t) for t in part.core.tables}
         sharded.attach(tables[path], {t: torch.from_numpy(rows) for t, rows in of_part.items()} or None)
         _keep_flags(part, sharded)
-        if path:
-            parent, _, name = path.rpartition(".")
+        for place in [p for p, other in everywhere if other is part and p]:
+            parent, _, name = place.rpartition(".")
             setattr(module.get_submodule(parent), name, sharded)
     return tables, out
 

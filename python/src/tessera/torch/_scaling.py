@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, List, Optional
+import threading
+from typing import Any, List, Optional, Tuple
 
 import torch
 from torch import Tensor
 
 
 def current() -> float:
-    """The factor on the gradients of the backward that this thread is in."""
-    return _factors[-1] if _factors else 1.0
+    """The factor on the gradients of the backward that is running."""
+    return _factors[-1][1] if _factors else 1.0
 
 
-# The engine may run functions of the CPU in the thread that called backward, or in another one: one list for all.
-_factors: List[float] = []
+# The threads that began a backward, and their factors. There is one list for all threads, because the engine may run
+# functions of the CPU in the thread that called backward, or in another one.
+_factors: List[Tuple[int, float]] = []
+
+
+def forget_failed() -> None:
+    """Forgets the factors of backwards of this thread that an error has ended. A lookup asks for this."""
+    if _factors and torch._C._current_graph_task_id() == -1:
+        _factors[:] = [entry for entry in _factors if entry[0] != threading.get_ident()]
 
 
 def scaled(gradients: List[Optional[Tensor]]) -> List[Optional[Tensor]]:
@@ -25,8 +33,9 @@ def scaled(gradients: List[Optional[Tensor]]) -> List[Optional[Tensor]]:
 
 
 def _began(factor: float) -> None:
-    _factors.append(factor)
-    torch.autograd.Variable._execution_engine.queue_callback(_factors.pop)
+    entry = (threading.get_ident(), factor)
+    _factors.append(entry)
+    torch.autograd.Variable._execution_engine.queue_callback(lambda: entry in _factors and _factors.remove(entry))
 
 
 def watch() -> None:

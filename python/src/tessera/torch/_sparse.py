@@ -75,6 +75,16 @@ class _Jagged:
             part.record_stream(stream)
 
 
+def _weights_of(parts: Sequence[_Jagged]) -> Optional[Tensor]:
+    """The weights of all parts, or None if they have none."""
+    weights = [part.weights_or_none() for part in parts]
+    if all(w is None for w in weights):
+        return None
+    if any(w is None for w in weights):
+        raise ValueError("cannot concatenate weighted and unweighted jagged tensors: give all of them weights, or none")
+    return torch.cat(weights)  # type: ignore[arg-type]
+
+
 def _nothing(
     is_weighted: bool,
     device: Optional[torch.device],
@@ -253,11 +263,15 @@ class KeyedJaggedTensor(_Jagged):
     def from_jt_dict(jt_dict: Dict[str, JaggedTensor]) -> KeyedJaggedTensor:
         """A KeyedJaggedTensor of JaggedTensors by key, all with the same number of samples."""
         parts = list(jt_dict.values())
-        weights = [p.weights_or_none() for p in parts]
+        if not parts:
+            return KeyedJaggedTensor.empty()
+        samples = [p.lengths().numel() for p in parts]
+        if len(set(samples)) > 1:
+            raise ValueError(f"the JaggedTensors of {', '.join(jt_dict)} have {samples} samples: give all the same number")
         return KeyedJaggedTensor(
             list(jt_dict),
             torch.cat([p.values() for p in parts]),
-            None if any(w is None for w in weights) else torch.cat(weights),
+            _weights_of(parts),
             lengths=torch.cat([p.lengths() for p in parts]),
         )
 
@@ -266,14 +280,21 @@ class KeyedJaggedTensor(_Jagged):
         """The keys of several KeyedJaggedTensors of the same samples, one after the other."""
         if len({kjt.stride() for kjt in kjt_list}) > 1:
             raise ValueError(f"cannot concatenate KeyedJaggedTensors of strides {[k.stride() for k in kjt_list]}")
-        weights = [kjt.weights_or_none() for kjt in kjt_list]
-        if len({w is None for w in weights}) > 1:
-            raise ValueError("cannot concatenate a weighted and an unweighted KeyedJaggedTensor")
+        per_rank, inverse = None, [kjt.inverse_indices_or_none() for kjt in kjt_list]
+        if any(kjt.variable_stride_per_key() for kjt in kjt_list):
+            if None in inverse and any(inverse):
+                raise ValueError("cannot concatenate KeyedJaggedTensors of which only some have inverse indices")
+            per_rank = [n for kjt in kjt_list
+                        for n in kjt.stride_per_key_per_rank() or [[kjt.stride()]] * len(kjt.keys())]  # fmt: skip
         return KeyedJaggedTensor(
             [key for kjt in kjt_list for key in kjt.keys()],
             torch.cat([kjt.values() for kjt in kjt_list]),
-            None if weights[0] is None else torch.cat(weights),
+            _weights_of(kjt_list),
             lengths=torch.cat([kjt.lengths() for kjt in kjt_list]),
+            stride=kjt_list[0].stride() if kjt_list else None,
+            stride_per_key_per_rank=per_rank,
+            inverse_indices=([key for keys, _ in inverse for key in keys], torch.cat([at for _, at in inverse]))
+            if per_rank and all(inverse) else None,
         )
 
     def keys(self) -> List[str]:
@@ -391,9 +412,12 @@ class KeyedJaggedTensor(_Jagged):
         weights = [None] * len(bags) if self._weights is None else torch.split(self._weights, self.length_per_key())
         return {key: JaggedTensor(v, w, b) for key, v, w, b in zip(self._keys, values, weights, bags)}
 
-    def to(self, device: Any, non_blocking: bool = False) -> KeyedJaggedTensor:
-        """A copy on a device."""
-        return self._with(lambda t: t.to(device, non_blocking=non_blocking))
+    def to(self, device: Any, non_blocking: bool = False, dtype: Optional[torch.dtype] = None) -> KeyedJaggedTensor:
+        """A copy on a device. dtype: of the weights."""
+        out = self._with(lambda t: t.to(device, non_blocking=non_blocking))
+        if dtype is not None and out._weights is not None:
+            out._weights = out._weights.to(dtype)
+        return out
 
     def pin_memory(self) -> KeyedJaggedTensor:
         """A copy in memory from which a GPU copies faster."""

@@ -61,7 +61,7 @@ def pooled(module: EmbeddingBagCollection, features: Any) -> KeyedTensor:
         if weights is not None:
             rows = rows * weights[:, None]
         to = torch.where(inside, bag - i * samples, 0)
-        rows = torch.zeros(samples, config.embedding_dim).index_add(0, to, rows)
+        rows = rows.new_zeros(samples, config.embedding_dim).index_add(0, to, rows)
         if str(getattr(config.pooling, "value", config.pooling)) == "MEAN":
             rows = rows / lengths[i * samples : (i + 1) * samples].clamp(min=1)[:, None]
         out.append(rows)

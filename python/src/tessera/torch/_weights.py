@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
 
@@ -49,6 +50,25 @@ def trained_in_backward(parameter: Tensor) -> bool:
     place = table_of(parameter)
     fused = place is not None and place[0]._optimizer(place[1]) is not None
     return fused or hasattr(parameter, "_in_backward_optimizers")
+
+
+_watched: WeakIdKeyDictionary = WeakIdKeyDictionary()
+
+
+def watch_gradient(parameter: Tensor) -> None:
+    """Warns when a table that its optimizer updates in backward gets a gradient from another use of its weight."""
+    if parameter.requires_grad and parameter not in _watched:
+        _watched[parameter] = True
+        parameter.register_post_accumulate_grad_hook(_tell_of_gradient)
+
+
+def _tell_of_gradient(parameter: Tensor) -> None:
+    place = table_of(parameter)
+    if place is not None and place[0]._optimizer(place[1]) is not None:
+        warnings.warn(
+            f"table {place[1]} is updated by its own optimizer in backward, and the loss also uses its weight directly: "
+            "that gradient is in weight.grad, and only an optimizer of PyTorch that has the parameter applies it"
+        )
 
 
 # These methods do not change a tensor's values, although their names end with "_" or begin like a setter's.
