@@ -326,6 +326,8 @@ class OnADevice:
             lambda t: t.quantize("fp16").lookup(IDS, LENGTHS, weights=np.ones(6, np.float32)),
         ),
         (ValueError, "keys is a list of texts", lambda t: t.forward(IDS, LENGTHS, keys="ayz")),
+        (ValueError, 'has key "a" more than once', lambda t: t.forward(IDS, LENGTHS, keys=["a", "y", "a"])),
+        (ValueError, "offsets begin at 1", lambda t: t.lookup(IDS, offsets=[1, 1, 2, 3, 4, 5, 6])),
         (ValueError, "finished is True or False", lambda t: t.forward(IDS, LENGTHS, finished="no")),
         (ValueError, "count is a whole number, 0 or more", lambda t: t.weight("a", 0, -1)),
         (ValueError, "rows are floats, not complex128", lambda t: t.set_weight("a", np.zeros((6, 4), complex))),

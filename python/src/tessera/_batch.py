@@ -50,7 +50,7 @@ class Batch:
         if lengths is not None and offsets is not None:
             raise _l.InvalidArgument("a batch has lengths or offsets, not both")
         if weights is not None and not self._weighted:
-            raise _l.InvalidArgument("this collection is not weighted: is_weighted=True")
+            raise _l.InvalidArgument("this collection is not weighted: is_weighted=True lets it use weights; or leave them out")
         if type(finished) is not bool:
             _check.truth(finished, "finished")
         if keys is not None:

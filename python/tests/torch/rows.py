@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.nn.parallel import DistributedDataParallel
 
 warnings.filterwarnings("ignore")
@@ -104,6 +105,8 @@ def shards():
     set_rows(model)
     for key, value in model.full_state_dict().items():
         assert torch.equal(value, whole_rows()[key]), key
+    for key, value in get_model_state_dict(model.module, options=StateDictOptions(full_state_dict=True)).items():
+        assert torch.equal(value, whole_rows()[key]), key
     names = [name for name, _ in model.named_parameters()]
     assert sorted(name.split(".")[1] for name in names) == ["c", "r", "t"]
     assert type(model.module).__name__ == "ShardedEmbeddingBagCollection" and "row_wise" in repr(model.module)
@@ -172,6 +175,9 @@ def clip():
         norm = nn.utils.clip_grad_norm_(model.parameters(), 0.1, kind)
         torch.testing.assert_close(norm, torch.linalg.vector_norm(norms, kind))
         assert same_everywhere(norm.reshape(1)) and norm > norms.min()
+        if hasattr(nn.utils, "get_total_norm"):
+            total = nn.utils.get_total_norm([p.grad for p in model.parameters()], kind)
+            assert same_everywhere(total.reshape(1)) and abs(total - 0.1) < 1e-4
         flat = torch.cat([p.grad.reshape(-1) for p in model.parameters()])
         norms = torch.cat(gathered(torch.linalg.vector_norm(flat, kind).reshape(1)))
         assert abs(torch.linalg.vector_norm(norms, kind) - 0.1) < 1e-4
@@ -223,6 +229,33 @@ def ddp():
     wrapped = DistributedDataParallel(sharded)
     wrapped(ids).sum().backward()
     assert same_everywhere(sharded.l.weight.grad)
+
+
+def refused():
+    """What another wrapper would do to tables is refused, and a rank's own mistake does not keep the others waiting."""
+    import tessera.torch as tt
+
+    tables = tt.EmbeddingBagCollection([tt.EmbeddingBagConfig(20, 8, "a", feature_names=["f"])])
+    try:
+        from torch.distributed.fsdp import fully_shard
+    except ImportError:  # an older PyTorch
+        fully_shard = None
+    if fully_shard is not None:
+        try:
+            fully_shard(nn.ModuleDict({"e": tables}))
+            raise AssertionError("fully_shard took tables")
+        except NotImplementedError as error:
+            assert "cannot become a DTensor" in str(error), error
+    model = made()
+    weights = torch.ones(6) if dist.get_rank() else None
+    features = tt.KeyedJaggedTensor(["fr", "fc", "ft"], torch.tensor([1, 8, 0, 4, 5, 2]), weights,
+                                    lengths=torch.tensor([2, 2, 2]))  # fmt: skip
+    try:
+        model(features)
+        raise AssertionError("weights of an unweighted collection were taken")
+    except ValueError as error:
+        assert "is not weighted" in str(error), error
+    trained(model)
 
 
 def tutorial():

@@ -107,6 +107,19 @@ def test_what_graphs_cannot_do_is_a_sentence():
         lost(None, torch.tensor([1]), torch.tensor([1]), None, None, [], [], "gone", "x", None, 1, 2, False)
 
 
+def test_adopted_modules_are_scripted_to_infer():
+    model, ids = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 1)), torch.tensor([1, 2, 3])
+    expected = model(ids)
+    tt.adopt(model, SGD)
+    with pytest.raises(NotImplementedError, match="does not train its tables"):
+        torch.jit.script(model)
+    scripted = torch.jit.script(model.eval())
+    torch.testing.assert_close(scripted(ids), expected)
+    model.train()(ids).sum().backward()
+    torch.testing.assert_close(scripted(ids), model(ids))
+    assert type(model[0]).__name__ == "AdoptedEmbedding"
+
+
 def test_rows_that_are_assigned_reach_a_graph():
     model = bags()
     graph = whole(model)

@@ -314,11 +314,183 @@ def test_a_grad_scaler_does_not_scale_updates():
     assert abs(before - one.core.weight("a")).max() == pytest.approx(0.5)
 
 
+def test_a_backward_that_failed_leaves_no_scale():
+    ebc = bags(SGD)
+    out = ebc(batch()).values()
+    out.register_hook(lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        torch.amp.GradScaler("cpu", init_scale=1024.0).scale(out.sum()).backward()
+    before = ebc.core.weight("a")
+    ebc(batch()).values().sum().backward()
+    assert abs(before - ebc.core.weight("a")).max() == pytest.approx(0.5)
+
+
+def test_a_second_backward_of_a_graph_is_pytorchs_error():
+    ebc = bags(SGD)
+    sequences = tt.EmbeddingCollection([tt.EmbeddingConfig(6, 4, "a", feature_names=["x"])], optimizer=SGD)
+    for out in (ebc(batch()).values(), sequences(batch())["x"].values()):
+        out.sum().backward()
+        with pytest.raises(RuntimeError, match="second time"):
+            out.sum().backward()
+    assert ebc.core.steps == sequences.core.steps == 1
+
+
+def test_a_gradient_beside_the_optimizer_is_told():
+    ebc = bags(SGD)
+    with pytest.warns(UserWarning, match="table a is updated by its own optimizer.*weight directly"):
+        (ebc(batch()).values().sum() + ebc.embedding_bags["a"].weight.square().sum()).backward()
+    assert ebc.embedding_bags["a"].weight.grad is not None
+
+
+def test_closures_compute_the_loss_once():
+    model = tt.DistributedModelParallel(nn.ModuleDict({"e": bags(SGD), "over": nn.Linear(6, 1)}))
+    dense = dict(tt.in_backward_optimizer_filter(model.named_parameters()))
+    wrapped = tt.KeyedOptimizerWrapper(dense, lambda params: torch.optim.SGD(params, lr=0.1))
+    both, calls = tt.CombinedOptimizer([model.fused_optimizer, wrapped]), []
+
+    def closure():
+        calls.append(1)
+        both.zero_grad()
+        loss = model.module["over"](model.module["e"](batch()).values()).sum()
+        loss.backward()
+        return loss
+
+    before = [p.detach().clone() for p in model.parameters()]
+    assert both.step(closure).requires_grad and len(calls) == 1
+    assert all(not torch.equal(a, b) for a, b in zip(before, model.parameters()))
+    assert model.fused_optimizer.step(closure) is not None and len(calls) == 2
+
+
+def test_names_of_combined_optimizers_keep_them_apart():
+    parts = {name: nn.Linear(2, 2) for name in "ab"}
+
+    def made(lr):
+        return tt.CombinedOptimizer([
+            (name, tt.KeyedOptimizerWrapper(dict(part.named_parameters()), lambda p: torch.optim.Adam(p, lr=lr)))
+            for name, part in parts.items()])  # fmt: skip
+
+    first, second = made(0.1), made(0.2)
+    (parts["a"](torch.ones(1, 2)).sum() + 7 * parts["b"](torch.ones(1, 2)).sum()).backward()
+    first.step()
+    state = copy.deepcopy(first.state_dict())
+    second.load_state_dict(state)
+    loaded = second.state_dict()
+    for key, values in state["state"].items():
+        assert torch.equal(values["exp_avg"], loaded["state"][key]["exp_avg"]), key
+    assert [group["lr"] for group in second.param_groups] == [0.1, 0.1]
+
+
+class Dense(nn.Module):
+    """A collection with a dense part that has ties, buffers and, if asked, a parameter of its own."""
+
+    def __init__(self, own=False):
+        super().__init__()
+        self.e, self.norm, self.over, self.other = bags(), nn.BatchNorm1d(6), nn.Linear(6, 1), nn.Linear(6, 1)
+        self.other.weight = self.over.weight
+        if own:
+            self.factor = nn.Parameter(torch.ones(1))
+
+    def forward(self, features):
+        return self.over(self.norm(self.e(features).values())) + self.other(self.e(features).values())
+
+
+def test_models_made_on_the_meta_device():
+    with torch.device("meta"):
+        model = Dense()
+    assert all(parameter.is_meta for parameter in model.parameters())
+    sharder = tt.EmbeddingBagCollectionSharder({"optimizer": tt.EmbOptimType.EXACT_SGD})
+    made = tt.DistributedModelParallel(model, sharders=[sharder])
+    assert model.other.weight is model.over.weight and model.over.weight.abs().sum() > 0
+    assert model.norm.running_mean.abs().sum() == 0 and made(batch()).shape == (2, 1)
+    with torch.device("meta"):
+        model = Dense(own=True)
+    with pytest.warns(UserWarning, match="Dense was on the meta device and has no reset_parameters"):
+        tt.DistributedModelParallel(model)
+    ebc = bags(device="meta").to_empty(device="cpu")
+    before = ebc.core.weight("a")
+    ebc.reset_parameters()
+    after = ebc.core.weight("a")
+    assert (before != after).any() and abs(after).max() <= 6**-0.5 and bags(device="meta").reset_parameters() is None
+
+
+def test_another_default_type():
+    torch.set_default_dtype(torch.float64)
+    try:
+        ebc, trained = bags(), bags(SGD)
+        for one in (ebc, trained):
+            one(batch()).values().sum().backward()
+        assert ebc.embedding_bags["a"].weight.grad[1].tolist() == [1.0] * 4
+        assert torch.get_default_dtype() is torch.float64 and ebc(batch()).values().dtype is torch.float32
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_a_collection_under_two_names_is_sharded_once():
+    model = nn.ModuleDict({"e": bags(SGD)})
+    model["f"] = model["e"]
+    made = tt.DistributedModelParallel(model)
+    assert model["e"] is model["f"] and type(model["e"]).__name__ == "ShardedEmbeddingBagCollection"
+    before = model["e"](batch()).values()
+    before.sum().backward()
+    assert torch.equal(model["f"](batch()).values(), model["e"](batch()).values())
+    assert sorted(made.state_dict()) == sorted(made.full_state_dict()) and len(made.state_dict()) == 4
+    with pytest.raises(RuntimeError, match="the tables of e are sharded already"):
+        tt.DistributedModelParallel(model)
+
+
+def test_a_shared_weight_is_not_sharded():
+    tables, linear = bags(), nn.Linear(4, 6, bias=False)
+    linear.weight = tables.embedding_bags["a"].weight
+    others = bags()
+    others.embedding_bags["a"].weight = tables.embedding_bags["a"].weight
+    for second, name in ((linear, "1.weight"), (others, "1.embedding_bags.a.weight")):
+        with pytest.raises(NotImplementedError, match=f"0.embedding_bags.a.weight and {name} are one weight"):
+            tt.DistributedModelParallel(nn.Sequential(tables, second))
+
+
+@pytest.mark.parametrize("names, told", [(["y", "x", "x"], 'key "x" more than once'), (["y", "x"], "begin at 1")])
+def test_batches_that_say_two_things(names, told):
+    ids, counts = torch.tensor([3, 0, 1]), torch.arange(len(names) + 1).clamp(max=3)
+    features = tt.KeyedJaggedTensor(names, ids, offsets=counts if len(names) == 3 else counts + 1)
+    for optimizer in (None, SGD):
+        with pytest.raises(ValueError, match=told):
+            bags(optimizer)(features)
+
+
+def test_jagged_tensors_that_do_not_go_together():
+    one = tt.JaggedTensor(torch.tensor([1, 2]), lengths=torch.tensor([1, 1]))
+    other = tt.JaggedTensor(torch.tensor([1]), lengths=torch.tensor([1]))
+    weighted = tt.JaggedTensor(torch.tensor([1]), torch.tensor([0.5]), torch.tensor([1, 0]))
+    with pytest.raises(ValueError, match=r"x, y have \[2, 1\] samples"):
+        tt.KeyedJaggedTensor.from_jt_dict({"x": one, "y": other})
+    with pytest.raises(ValueError, match="weighted and unweighted"):
+        tt.KeyedJaggedTensor.from_jt_dict({"x": one, "y": weighted})
+    assert tt.KeyedJaggedTensor.from_jt_dict({}).keys() == []
+    first = tt.KeyedJaggedTensor(["x"], torch.tensor([3, 0, 1]), lengths=torch.tensor([1, 2]),
+                                 stride_per_key_per_rank=[[2]],
+                                 inverse_indices=(["x"], torch.tensor([[0, 1, 0]])))  # fmt: skip
+    second = tt.KeyedJaggedTensor(["y"], torch.tensor([2]), lengths=torch.tensor([1]), stride_per_key_per_rank=[[1]],
+                                  inverse_indices=(["y"], torch.tensor([[0, 0, 0]])))  # fmt: skip
+    both = tt.KeyedJaggedTensor.concat([first, second])
+    ebc = bags()
+    plain = tt.KeyedJaggedTensor(["x", "y"], torch.tensor([3, 0, 1, 3, 2, 2, 2]),
+                                 lengths=torch.tensor([1, 2, 1, 1, 1, 1]))  # fmt: skip
+    assert both.stride_per_key() == [2, 1] and torch.equal(ebc(both).values(), ebc(plain).values())
+    with pytest.raises(ValueError, match="only some have inverse indices"):
+        tt.KeyedJaggedTensor.concat([first, plain])
+    half = tt.KeyedJaggedTensor(["x"], torch.tensor([1]), torch.ones(1), torch.tensor([1])).to("cpu", dtype=torch.half)
+    assert half.weights().dtype is torch.half and half.values().dtype is torch.int64
+
+
 def test_weights_of_an_unweighted_collection_are_refused():
     weighted = tt.KeyedJaggedTensor(["x"], torch.tensor([1]), torch.tensor([2.0]), torch.tensor([1]))
     ebc = tt.EmbeddingBagCollection([tt.EmbeddingBagConfig(6, 4, "a", feature_names=["x"])], optimizer=SGD)
-    with pytest.raises(ValueError, match="does not use any: make it with is_weighted=True"):
+    with pytest.raises(ValueError, match="not weighted: is_weighted=True lets it use weights"):
         ebc(weighted)
+
+
+    with pytest.raises(ValueError, match="not weighted, and the features have weights"):
+        tt._traced.pooled(ebc, weighted)
 
 
 def test_outputs_have_the_models_type():
@@ -587,7 +759,7 @@ def test_exported_and_traced_models_need_no_library():
     torch.testing.assert_close(tt._traced.pooled(model.e, batch()).values(), model.e(batch()).values())
 
 
-@pytest.mark.parametrize("what", ["ddp", "shards", "states", "dense", "clip", "tutorial", "rank0"])
+@pytest.mark.parametrize("what", ["ddp", "shards", "states", "dense", "clip", "refused", "tutorial", "rank0"])
 @pytest.mark.parametrize("backend", ["gloo", "tessera"])
 def test_rows_on_two_ranks(what, backend, tmp_path):
     if what == "clip" and not hasattr(nn.utils.clip_grad, "_get_total_norm"):

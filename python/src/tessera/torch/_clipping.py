@@ -73,3 +73,5 @@ def watch() -> None:
 
     total_norm._tessera = True  # type: ignore[attr-defined]
     clip_grad._get_total_norm = total_norm
+    if hasattr(torch.nn.utils, "get_total_norm"):
+        torch.nn.utils.get_total_norm = total_norm

@@ -43,14 +43,8 @@ def batch_arguments(features: Any, known: List[str], is_weighted: bool, pooled: 
     else:
         batch["offsets"] = array_of(features.offsets())
     weights = features.weights_or_none()
-    if weights is not None:
-        if is_weighted:
-            batch["weights"] = array_of(weights.float())
-        elif pooled:
-            raise ValueError(
-                "the features have weights, and the collection does not use any: make it with is_weighted=True, or "
-                "leave the weights out"
-            )
+    if weights is not None and (is_weighted or pooled):  # the library refuses those that it would not use
+        batch["weights"] = array_of(weights.float())
     if features.variable_stride_per_key():
         batch["strides"] = features.stride_per_key()
         inverse = features.inverse_indices_or_none()

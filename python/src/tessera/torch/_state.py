@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 import torch
@@ -58,6 +59,35 @@ def _ask_placement_for_device() -> None:
     _SHARDED_OPS[asked] = device
 
 
+def _gather_as_cut() -> None:
+    """PyTorch gathers a ShardedTensor for ``StateDictOptions(full_state_dict=True)`` as if each rank had an equal block
+    of rows, whatever its shards are. Tables that are cut otherwise are gathered here by their shards."""
+    from torch.distributed import _state_dict_utils as utils
+
+    plain = utils._all_gather_sharded_tensor
+    if hasattr(plain, "_tessera"):
+        return
+
+    @functools.wraps(plain)
+    def gathered(sharded: Any, pg: Any = None, device: Any = None) -> Tensor:
+        places, rows = sharded.metadata().shards_metadata, sharded.size()[0]
+        block = -(-rows // dist.get_world_size(pg))
+        if all(p.shard_offsets[0] == i * block and p.shard_sizes[0] == min(block, rows - i * block)
+               and list(p.shard_sizes[1:]) == list(sharded.size()[1:]) and p.placement.rank() == i
+               for i, p in enumerate(places)):  # fmt: skip
+            return plain(sharded, pg, device)
+        out = torch.zeros(sharded.size(), dtype=sharded.dtype, device="cpu")
+        for shard in sharded.local_shards():
+            at = shard.metadata
+            part = tuple(slice(o, o + n) for o, n in zip(at.shard_offsets, at.shard_sizes))
+            out[part] = shard.tensor.detach()
+        dist.all_reduce(out, group=pg)
+        return out
+
+    gathered._tessera = True  # type: ignore[attr-defined]
+    utils._all_gather_sharded_tensor = gathered
+
+
 def _sharded(
     local: List[Tuple[Tensor, List[int], List[int]]],
     everywhere: List[Tuple[List[int], List[int], int]],
@@ -71,6 +101,7 @@ def _sharded(
     from torch.distributed._shard.sharded_tensor import ShardedTensor, ShardedTensorMetadata, TensorProperties
 
     _ask_placement_for_device()
+    _gather_as_cut()
 
     def metadata(offsets: List[int], sizes: List[int], of: int) -> ShardMetadata:
         return ShardMetadata(shard_offsets=list(offsets), shard_sizes=list(sizes), placement=_CPU.format(of))

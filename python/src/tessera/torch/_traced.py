@@ -51,7 +51,10 @@ def pooled(module: EmbeddingBagCollection, features: Any) -> KeyedTensor:
     keys, samples = features.keys(), features.stride()
     ids, lengths = features.values().long(), features.lengths().long().reshape(-1)
     bag = torch.repeat_interleave(torch.arange(lengths.shape[0]), lengths, output_size=ids.shape[0])
-    weights = features.weights_or_none() if module.is_weighted() else None
+    weights = features.weights_or_none()
+    if module.is_weighted() != (weights is not None):
+        told = "the collection is weighted, and the features have no weights"
+        raise ValueError(told if weights is None else "the collection is not weighted, and the features have weights")
     out: List[Tensor] = []
     for config, feature, _ in module.outputs_in_order():
         i = keys.index(feature)

@@ -149,6 +149,10 @@ class Rows(nn.Module):
         """Rows stay as they are stored; the collection converts what it gives."""
         return self
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        _refuse_dtensor(value)
+        super().__setattr__(name, value)
+
     def place(self, tensors: List[Tensor], requires_grad: bool) -> List[nn.Parameter]:
         """Makes these tensors the parameters. A parameter that exists stays the same object."""
         out = []
@@ -176,6 +180,15 @@ class Rows(nn.Module):
 
     def _load_from_state_dict(self, *_: Any) -> None:
         """The collection loads all of its tables."""
+
+
+def _refuse_dtensor(value: Any) -> None:
+    """Refuses what fully_shard and parallelize_module put in the place of a weight."""
+    if isinstance(value, nn.Parameter) and hasattr(value, "placements"):
+        raise NotImplementedError(
+            "a table's weight cannot become a DTensor: DistributedModelParallel shards tables, and fully_shard and "
+            "parallelize_module take the other modules of a model"
+        )
 
 
 _AS_IN_PYTORCH = {"padding_idx": None, "max_norm": None, "norm_type": 2.0, "scale_grad_by_freq": False, "sparse": False}
@@ -237,6 +250,7 @@ def take_over(module: Embeddings) -> bool:
                 "the weight that was there instead, or make another collection"
             )
         given = place._parameters.get(name)
+        _refuse_dtensor(given)
         if not isinstance(given, nn.Parameter) or _of_another(given, module, table):
             stands_in = True
         elif given is not parameter or (address and given.data_ptr() != address):
