@@ -258,6 +258,19 @@ def refused():
     trained(model)
 
 
+def starts():
+    """Tables that exist keep rank 0's rows, so that copies of data-parallel tables are equal."""
+    import tessera.torch as tt
+
+    torch.manual_seed(dist.get_rank())
+    tables = tt.EmbeddingBagCollection([tt.EmbeddingBagConfig(9, 8, name, feature_names=[name]) for name in "ab"])
+    plan = tt.ShardingPlan({"": {"a": tt.data_parallel(), "b": tt.row_wise()}})
+    before = gathered(torch.from_numpy(tables.core.weight("b")))[0]
+    model = tt.DistributedModelParallel(tables, plan=plan)
+    assert same_everywhere(model.module.embedding_bags["a"].weight.detach())
+    assert torch.equal(model.full_state_dict()["embedding_bags.b.weight"], before)
+
+
 def tutorial():
     """The sharding tutorial: plans of tables without an optimizer, one sharder.shard, wait() and print(plan)."""
     import tessera.torch as tt

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from .._tables import DataType, Optimizer, PoolingType
-from . import _ops, _traced
+from . import _ops
 from ._configs import EmbeddingBagConfig, EmbeddingConfig
 from ._embeddings import Embeddings
 from ._modules import EmbeddingBagCollection, EmbeddingCollection
@@ -42,13 +42,11 @@ class _Adopted:
         """The row that is not trained, or None."""
         return self.__dict__["_adopted"].padding_idx
 
-    def __prepare_scriptable__(self) -> nn.Module:
-        """For torch.jit.script: the module that was replaced, with the same weight. It does not train the table."""
-        if self.core._group.world_size > 1:
-            raise NotImplementedError("torch.jit.script cannot compile sharded tables: use torch.jit.trace")
-        _traced.refuse_training(self)
-        self.settle()
-        return self.__dict__["_adopted"]
+    def __prepare_scriptable__(self) -> Any:
+        raise NotImplementedError(
+            "torch.jit.script cannot compile an adopted module: make a copy of the model by copy.deepcopy, give its "
+            "modules back by release(), and script that; or use torch.jit.trace"
+        )
 
     def _limit_norms(self, ids: Tensor) -> None:
         theirs = self.__dict__["_adopted"]

@@ -198,6 +198,8 @@ def _shard_all(
         sharded = out[path] = _shard(part, optimizers[path])
         sharded._planned = tables_of_plan(made, path)
         of_part = {} if part.device.type == "meta" else {t: part.core.weight(t) for t in part.core.tables}
+        for rows in of_part.values() if group.world_size > 1 else ():
+            group.broadcast(rows)  # rank 0's, as DistributedDataParallel does for the dense part
         sharded.attach(tables[path], {t: torch.from_numpy(rows) for t, rows in of_part.items()} or None)
         _keep_flags(part, sharded)
         for place in [p for p, other in everywhere if other is part and p]:
@@ -260,7 +262,7 @@ class DistributedModelParallel(nn.Module):
     is replicated, by DistributedDataParallel. Collective.
 
     plan: of a planner, of ``construct_module_sharding_plan``, or None: rank 0 plans. sharders: the optimizers of tables
-    that have none. Tables that exist keep their rows; those on the meta device get start values. group: ranks of
+    that have none. Tables that exist keep rank 0's rows; those on the meta device get start values. group: ranks of
     Tessera; None: those of torch.distributed, or of the launcher.
     """
 
