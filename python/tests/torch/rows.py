@@ -242,7 +242,7 @@ def refused():
         fully_shard = None
     if fully_shard is not None:
         try:
-            fully_shard(nn.ModuleDict({"e": tables}))
+            fully_shard(nn.Sequential(tables))
             raise AssertionError("fully_shard took tables")
         except NotImplementedError as error:
             assert "cannot become a DTensor" in str(error), error

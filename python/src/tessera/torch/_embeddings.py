@@ -52,7 +52,7 @@ class Embeddings(nn.Module):
         twice = [name for name in names if names.count(name) > 1]
         if twice:
             raise ValueError(f"two tables are called {twice[0]}")
-        self.device = torch.get_default_device() if device is None else torch.device(device)
+        self.device = torch.empty(0).device if device is None else torch.device(device)
         if self.device.type not in ("cpu", "meta"):
             raise NotImplementedError(f"tables on {self.device} have no counterpart here: cpu and meta have")
         self._set_up(list(tables), is_weighted, [optimizer] * len(tables))
