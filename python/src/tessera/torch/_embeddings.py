@@ -145,7 +145,8 @@ class Embeddings(nn.Module):
         for config in self._configs:
             own = [shard for shard in shards if shard.table == config.name]
             viewed = [_weights.shard_tensors(core, shard, stored_dtype(config)) for shard in own]
-            tensors = [rows for rows, _ in viewed] or [torch.empty(0, config.embedding_dim, dtype=stored_dtype(config), device="cpu")]
+            nothing = torch.empty(0, config.embedding_dim, dtype=stored_dtype(config), device="cpu")
+            tensors = [rows for rows, _ in viewed] or [nothing]
             made = self._place(config.name, tensors, True)
             for shard, parameter, (_, states) in zip(own, made, viewed):
                 self._held.append((parameter, config.name, shard))

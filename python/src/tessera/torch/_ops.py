@@ -172,7 +172,8 @@ def _sequences(asked: Optional[Tensor], *rest: Any) -> List[Tensor]:
 
 def _sequences_backward(grads: List[Tensor], step: Tensor, *batch: Any) -> List[Tensor]:
     work = _work_of(step, batch)
-    return [torch.zeros((), dtype=torch.float32), *_tensors(_lookups.sequences_backward(work, work.module._names, grads), batch[4])]
+    dense = _lookups.sequences_backward(work, work.module._names, grads)
+    return [torch.zeros((), dtype=torch.float32), *_tensors(dense, batch[4])]
 
 
 # ---- shapes, and gradients

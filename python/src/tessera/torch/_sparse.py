@@ -267,7 +267,9 @@ class KeyedJaggedTensor(_Jagged):
             return KeyedJaggedTensor.empty()
         samples = [p.lengths().numel() for p in parts]
         if len(set(samples)) > 1:
-            raise ValueError(f"the JaggedTensors of {', '.join(jt_dict)} have {samples} samples: give all the same number")
+            raise ValueError(
+                f"the JaggedTensors of {', '.join(jt_dict)} have {samples} samples: give all the same number"
+            )
         return KeyedJaggedTensor(
             list(jt_dict),
             torch.cat([p.values() for p in parts]),
