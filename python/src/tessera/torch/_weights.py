@@ -67,7 +67,8 @@ def _tell_of_gradient(parameter: Tensor) -> None:
     if parameter.grad is not None and place is not None and place[0]._optimizer(place[1]) is not None:
         warnings.warn(
             f"table {place[1]} is updated by its own optimizer in backward, and the loss also uses its weight "
-            "directly: that gradient is in weight.grad, and only an optimizer of PyTorch that has the parameter applies it"
+            "directly: that gradient is in weight.grad, and only an optimizer of PyTorch that has the parameter "
+            "applies it"
         )
 
 
