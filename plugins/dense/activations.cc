@@ -148,21 +148,13 @@ class DropoutPiece : public Piece {
   }
 
  private:
-  // the mixing function of splitmix64
-  static uint64_t mixed(uint64_t z) {
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-  }
   void scale(const Run& run, const float* from, float* to) const {
-    constexpr uint64_t kGolden = 0x9E3779B97F4A7C15u;
     const int64_t n = run.batch * in();
     if (!run.call.trains || rate_ == 0) {
       std::copy_n(from, n, to);
       return;
     }
-    const uint64_t key =
-        mixed(mixed(run.call.seed + kGolden * number_) + kGolden * static_cast<uint64_t>(run.call.step));
+    const uint64_t key = random_key(run.call.seed, number_, run.call.step);
     const uint32_t keys[] = {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)};
     loops_.drop(n, keys, static_cast<uint32_t>(rate_ * 4294967296.0), static_cast<float>(1 / (1 - rate_)), from, to);
   }
@@ -181,6 +173,17 @@ class DropoutPiece : public Piece {
 }
 
 }  // namespace
+
+uint64_t random_key(uint64_t seed, uint64_t number, int64_t step) {
+  constexpr uint64_t kGolden = 0x9E3779B97F4A7C15u;
+  // the mixing function of splitmix64
+  const auto mixed = [](uint64_t z) {
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+  };
+  return mixed(mixed(seed + kGolden * number) + kGolden * static_cast<uint64_t>(step));
+}
 
 std::unique_ptr<Piece> make_activation(tessera::sdk::Host host, const char* layer, const std::string& name,
                                        int64_t width, double slope) {

@@ -80,19 +80,19 @@ Attention::Attention(const tessera::sdk::Setup& setup)
     : host_(setup.host),
       loops_(*choose_loops().of_rows),
       heads_(setup.options.integer("heads", 1)),
-      softmax_(true),
       scale_(setup.options.number("scale", 0)),
       length_(setup.options.integer("length", 0)) {
   tessera::sdk::joined_width(setup.options);
   prepare_products();
-  softmax_ = setup.options.word("kind", {"softmax", "silu"}) == 0;
+  kind_ = static_cast<Kind>(setup.options.word("kind", {"softmax", "silu", "linear"}));
+  last_rows_ = setup.options.flag("last_rows", false);
   if (heads_ < 1) fail(TSR_INVALID_ARGUMENT, "option \"heads\" must be above 0, not ", heads_);
   if (!std::isfinite(scale_)) fail(TSR_INVALID_ARGUMENT, "option \"scale\" must be a number, not ", scale_);
   read_mask(setup.options);
   read_bias(setup.options);
-  if (length_ < 1 && (!softmax_ || position_bias_)) {
+  if (length_ < 1 && (kind_ != Kind::kSoftmax || position_bias_)) {
     fail(TSR_INVALID_ARGUMENT, "option \"length\" must give ",
-         position_bias_ ? "the most rows of a sample" : "the number by which silu's weights are divided", ", above 0");
+         position_bias_ ? "the most rows of a sample" : "the number by which the weights are divided", ", above 0");
   }
   if (position_bias_) parameters_.push_back({"position_bias", {2 * length_ - 1}, tessera::sdk::normal(0, 0.02)});
   if (buckets_) parameters_.push_back({"time_bias", {buckets_->count() + 1}, tessera::sdk::normal(0, 0.02)});
@@ -125,8 +125,9 @@ void Attention::read_bias(tessera::sdk::Options& options) {
   next_times_ = times_ && options.flag("next_times", false);
   if (!times_) return;
   const int64_t buckets = options.integer("buckets", 128);
-  if (buckets < 1 || buckets > 254)
-    fail(TSR_INVALID_ARGUMENT, "option \"buckets\" must be from 1 to 254, not ", buckets);
+  constexpr int64_t kMostBuckets = 1 << 20;  // more than any time needs
+  if (buckets < 1 || buckets > kMostBuckets)
+    fail(TSR_INVALID_ARGUMENT, "option \"buckets\" must be from 1 to ", kMostBuckets, ", not ", buckets);
   buckets_.emplace(buckets);
 }
 
@@ -139,7 +140,7 @@ std::vector<Value> Attention::outputs(std::span<const Value> inputs) const {
   }
   for (size_t i = 0; i < 3; ++i) {
     const int64_t width = width_of_rows(inputs[i], kName);
-    if (!inputs[i].has_rows_of(inputs[0]))
+    if (!inputs[i].has_rows_of(inputs[last_rows_ && i > 0 ? 1 : 0]))
       fail(TSR_INVALID_ARGUMENT, "attention takes queries, keys and values with the same rows, but inputs 0 and ", i,
            " have different ones");
     if (width % heads_ != 0)
@@ -149,23 +150,23 @@ std::vector<Value> Attention::outputs(std::span<const Value> inputs) const {
     fail(TSR_INVALID_ARGUMENT, "attention takes queries and keys of one width, not of ", inputs[0].width, " and ",
          inputs[1].width, " values");
   size_t next = 3;
-  if (times_) check_integers(inputs[next++], &inputs[0], kName, "times");
+  if (times_) check_integers(inputs[next++], &inputs[1], kName, "times");
   if (next_times_) check_integers(inputs[next++], nullptr, kName, "next times");
-  if (targets_) check_integers(inputs[next++], nullptr, kName, "numbers of targets");
+  if (targets_) RowCounts::check(inputs[next++], kName, "numbers of targets");
   return {inputs[0].with_width(inputs[2].width)};
 }
 
 Attention::Inputs Attention::inputs_of(const ModuleCall& call) {
   const Sequence q = sequence_of(call, 0, 0, kName), k = sequence_of(call, 1, q.width, kName),
                  v = sequence_of(call, 2, 0, kName);
-  if (k.count != q.count || v.count != q.count)
+  if ((k.count != q.count && !last_rows_) || v.count != k.count)
     fail(TSR_INVALID_ARGUMENT, "attention takes queries, keys and values with the same rows");
   parameter_data(call.parameters, parameters_, pointers_);
-  Inputs in{q, k, v, call.batch, q.width / heads_, v.width / heads_, nullptr, nullptr, nullptr, nullptr, nullptr};
+  Inputs in{q, k, v, call.batch, q.width / heads_, v.width / heads_, nullptr, nullptr, {}, nullptr, nullptr};
   size_t next = 3;
   if (times_) in.times = &call.inputs[next++];
   if (next_times_) in.next_times = &call.inputs[next++];
-  if (targets_) in.targets = &call.inputs[next++];
+  if (targets_) in.targets = RowCounts(call, next++, kName);
   next = 0;
   if (position_bias_) in.position_bias = pointers_[next++];
   if (buckets_) in.time_bias = pointers_[next++];
@@ -175,20 +176,21 @@ Attention::Inputs Attention::inputs_of(const ModuleCall& call) {
 
 void Attention::check_lengths(const Inputs& in) const {
   for (int64_t s = 0; s < in.batch; ++s) {
-    const int64_t rows = in.q.offsets[s + 1] - in.q.offsets[s];
+    const int64_t rows = in.k.offsets[s + 1] - in.k.offsets[s], asked = in.q.offsets[s + 1] - in.q.offsets[s];
+    if (asked > rows)
+      fail(TSR_INVALID_ARGUMENT, "sample ", s, " has ", asked, " queries of its last rows, but only ", rows, " rows");
     if (position_bias_ && rows > length_) {
       fail(TSR_INVALID_ARGUMENT, "sample ", s, " has ", rows, " rows, but attention's \"length\" is ", length_,
            ": truncate the lists or raise it");
     }
-    if (!in.targets) continue;
-    const int64_t targets = integer_at(*in.targets, s);
+    const int64_t targets = in.targets.of(s);
     if (targets < 0 || targets > rows)
       fail(TSR_INVALID_ARGUMENT, "sample ", s, " has ", targets, " targets, but ", rows, " rows");
   }
 }
 
 Visible Attention::visible(const Inputs& in, const Tile& tile) const {
-  return {mask_, tile.count, in.targets ? integer_at(*in.targets, tile.sample) : 0};
+  return {mask_, tile.count, in.targets.of(tile.sample)};
 }
 
 // The bucket of the time from row j to the row after i: an event is predicted when it happens.
@@ -208,9 +210,9 @@ template <class Body>
 void Attention::for_tiles(const Inputs& in, const Body& body) {
   int64_t longest = 0, work = 0;
   for (int64_t s = 0; s < in.batch; ++s) {
-    const int64_t rows = in.q.offsets[s + 1] - in.q.offsets[s];
+    const int64_t rows = in.k.offsets[s + 1] - in.k.offsets[s];
     longest = std::max(longest, rows);
-    work += rows * rows * (in.q.width + in.v.width);
+    work += rows * (in.q.offsets[s + 1] - in.q.offsets[s]) * (in.q.width + in.v.width);
   }
   const int64_t tasks = in.batch * heads_, size = work >= kProductsWorthAThread ? 1 : std::max<int64_t>(tasks, 1);
   const int64_t floats = std::min(longest, kRowsOfATile) * longest;
@@ -219,8 +221,9 @@ void Attention::for_tiles(const Inputs& in, const Body& body) {
     const OneThread alone;
     float* own = memory + 3 * floats * slot;
     for (int64_t task = first; task < last; ++task) {
-      const int64_t sample = task / heads_, base = in.q.offsets[sample];
-      Tile tile{sample, task % heads_, base, in.q.offsets[sample + 1] - base, 0, 0, 0, 0};
+      const int64_t sample = task / heads_, base = in.k.offsets[sample];
+      const int64_t count = in.k.offsets[sample + 1] - base, queries = in.q.offsets[sample + 1] - count;
+      Tile tile{sample, task % heads_, base, count, queries, in.q.offsets[sample] - queries, 0, 0, 0};
       const Visible sees = visible(in, tile);
       for (; tile.begin < tile.count; tile.begin = tile.end) {
         tile.end = std::min(tile.count, tile.begin + kRowsOfATile);
@@ -257,7 +260,7 @@ void for_part(const Part& part, const Body& body) {
 void Attention::make_logits(const Inputs& in, const Tile& tile, const Visible& sees, float* logits) const {
   const int64_t width = in.key_width, keys = tile.keys();
   const float scale = scale_ != 0 ? static_cast<float>(scale_) : 1 / std::sqrt(static_cast<float>(width));
-  const float* q = in.q.rows + (tile.base + tile.begin) * in.q.width + tile.head * width;
+  const float* q = in.q.rows + (tile.queries + tile.begin) * in.q.width + tile.head * width;
   const float* k = in.k.rows + (tile.base + tile.first_key) * in.k.width + tile.head * width;
   multiply({'N', 'T', tile.rows(), keys, width, scale, q, in.q.width, k, in.k.width, 0, logits, keys});
   if (!position_bias_ && !buckets_) return;
@@ -280,10 +283,10 @@ void Attention::weigh(const Tile& tile, const Visible& sees, const float* logits
     float* row = weights + (i - tile.begin) * keys;
     clear_invisible(part, keys, row);
     const Together both(part, row);
-    if (softmax_) {
+    if (kind_ == Kind::kSoftmax) {
       loops_.softmax(1, part.count(), both.begin(), both.begin());
     } else {
-      loops_.activate(Activation::kSilu, part.count(), 0, both.begin(), both.begin());
+      if (kind_ == Kind::kSilu) loops_.activate(Activation::kSilu, part.count(), 0, both.begin(), both.begin());
       loops_.scale(part.count(), 1 / static_cast<float>(length_), both.begin(), both.begin());
     }
   }
@@ -297,12 +300,13 @@ void Attention::weigh_back(const Tile& tile, const Visible& sees, const Scratch&
     const int64_t at = (i - tile.begin) * keys;
     clear_invisible(part, keys, scratch.gradients + at);
     const Together gradients(part, scratch.gradients + at);
-    if (softmax_) {
+    if (kind_ == Kind::kSoftmax) {
       const Together weights(part, scratch.weights + at);
       loops_.softmax_back(1, part.count(), weights.begin(), gradients.begin(), gradients.begin());
     } else {
       const Together logits(part, scratch.logits + at);
-      loops_.activate_back(Activation::kSilu, part.count(), 0, logits.begin(), gradients.begin(), gradients.begin());
+      if (kind_ == Kind::kSilu)
+        loops_.activate_back(Activation::kSilu, part.count(), 0, logits.begin(), gradients.begin(), gradients.begin());
       loops_.scale(part.count(), 1 / static_cast<float>(length_), gradients.begin(), gradients.begin());
     }
   }
@@ -317,7 +321,7 @@ void Attention::forward(const ModuleCall& call, tsr_module_context** context) {
     const int64_t column = tile.head * in.value_width;
     multiply({'N', 'N', tile.rows(), in.value_width, tile.keys(), 1, scratch.logits, tile.keys(),
               in.v.rows + (tile.base + tile.first_key) * in.v.width + column, in.v.width, 0,
-              out + (tile.base + tile.begin) * in.v.width + column, in.v.width});
+              out + (tile.queries + tile.begin) * in.v.width + column, in.v.width});
   });
   if (context) *context = reinterpret_cast<tsr_module_context*>(this);
 }
@@ -343,7 +347,7 @@ void Attention::add_partial_sums(const Inputs& in, const float* positions, const
   float* of_positions = position_bias_ ? gradients_[0] : nullptr;
   float* of_times = buckets_ ? gradients_.back() : nullptr;
   for (int64_t s = 0; s < call.batch; ++s) {
-    const int64_t base = in.q.offsets[s], count = in.q.offsets[s + 1] - base;
+    const int64_t base = in.k.offsets[s], count = in.k.offsets[s + 1] - base;
     for (int64_t h = 0; h < heads_; ++h) {
       const float* from = positions + 2 * (base * heads_ + h * count);
       for (int64_t i = 0; of_positions && i < 2 * count - 1; ++i) of_positions[length_ - count + i] += from[i];
@@ -358,7 +362,7 @@ void Attention::back_tile(const Inputs& in, const Tile& tile, const Scratch& scr
   make_logits(in, tile, sees, scratch.logits);
   weigh(tile, sees, scratch.logits, scratch.weights);
   const int64_t m = tile.rows(), keys = tile.keys(), wide = in.v.width, width = in.value_width;
-  const int64_t row = tile.base + tile.begin, key = tile.base + tile.first_key, column = tile.head * width;
+  const int64_t row = tile.queries + tile.begin, key = tile.base + tile.first_key, column = tile.head * width;
   const float* dout = grads.out + row * wide + column;
   if (grads.v) {
     multiply({'T', 'N', keys, width, m, 1, scratch.weights, keys, dout, wide, 1, grads.v + key * wide + column, wide});
@@ -383,18 +387,19 @@ void Attention::backward(const ModuleCall& call, tsr_module_context*) {
   if (nothing_comes_back(call)) return;
   const Inputs in = inputs_of(call);
   parameter_data(call.grad_parameters, parameters_, gradients_);
-  const int64_t positions = position_bias_ ? 2 * in.q.count * heads_ : 0;
+  const int64_t positions = position_bias_ ? 2 * in.k.count * heads_ : 0;
   const int64_t times = buckets_ ? in.batch * heads_ * (buckets_->count() + 1) : 0;
   float* partial = partial_.at_least(host_, positions + times);
   std::fill_n(partial, positions + times, 0.0f);
   const Gradients grads{matrix(call.grad_outputs[0], in.q.count, in.v.width, "the gradient of attention's output"),
                         matrix_or_null(call.grad_inputs[0], in.q.count, in.q.width, "the gradient of the queries"),
-                        matrix_or_null(call.grad_inputs[1], in.q.count, in.q.width, "the gradient of the keys"),
-                        matrix_or_null(call.grad_inputs[2], in.q.count, in.v.width, "the gradient of the values"),
+                        matrix_or_null(call.grad_inputs[1], in.k.count, in.q.width, "the gradient of the keys"),
+                        matrix_or_null(call.grad_inputs[2], in.k.count, in.v.width, "the gradient of the values"),
                         partial,
                         partial + positions};
-  if (grads.k) std::fill_n(grads.k, in.q.count * in.q.width, 0.0f);
-  if (grads.v) std::fill_n(grads.v, in.q.count * in.v.width, 0.0f);
+  if (grads.k) std::fill_n(grads.k, in.k.count * in.q.width, 0.0f);
+  if (grads.v) std::fill_n(grads.v, in.k.count * in.v.width, 0.0f);
+  if (targets_) clear_gradient(call, call.inputs.size() - 1);
   for_tiles(in, [&](const Tile& tile, const Visible&, const Scratch& scratch) { back_tile(in, tile, scratch, grads); });
   if (!parameters_.empty()) add_partial_sums(in, partial, partial + positions, call);
 }

@@ -23,10 +23,11 @@ class TimeBuckets {
   std::vector<uint8_t> guess_;   // by the bits of a delta: a bucket that is not too high
 };
 
-// Options: "heads" (1); "kind": "softmax" or "silu", which divides by "length"; "scale" of the products, by default 1 /
-// sqrt(width of a head); those of AttentionMask; "bias": "none", "position", "time" or "both", with "length" rows and
-// "buckets" (128). Inputs: queries, keys and values with the same rows; then as the options say "times" of the rows,
-// "next_times" and "targets" of the samples, all integers. Parameters: "position_bias" [2 length - 1], "time_bias"
+// Options: "heads" (1); "kind": "softmax", "silu" or "linear", of which the latter two divide by "length"; "scale" of
+// the products, by default 1 / sqrt(width of a head); those of AttentionMask; "bias": "none", "position", "time" or
+// "both", with "length" rows and "buckets" (128). Inputs: queries, keys and values with the same rows, or with
+// "last_rows" queries only of each sample's last rows; then as the options say "times" of the rows and "next_times" of
+// the samples, integers, and "targets", which RowCounts reads. Parameters: "position_bias" [2 length - 1], "time_bias"
 // [buckets + 1], which all heads share.
 class Attention : public tessera::sdk::Module {
  public:
@@ -43,7 +44,8 @@ class Attention : public tessera::sdk::Module {
   struct Inputs {
     Sequence q, k, v;
     int64_t batch, key_width, value_width;
-    const DLTensor *times, *next_times, *targets;
+    const DLTensor *times, *next_times;
+    RowCounts targets;
     const float *position_bias, *time_bias;
   };
   struct Gradients {
@@ -54,7 +56,8 @@ class Attention : public tessera::sdk::Module {
   // Some rows of a sample and head, and the rows that they see.
   struct Tile {
     int64_t sample, head;
-    int64_t base, count;          // the sample's first row in the sequence, and its rows
+    int64_t base, count;          // the sample's first row in the keys, and its rows
+    int64_t queries;              // where the queries would have the sample's first row
     int64_t begin, end;           // rows of the sample
     int64_t first_key, last_key;  // [first, last) has all that they see
     int64_t rows() const { return end - begin; }
@@ -86,11 +89,12 @@ class Attention : public tessera::sdk::Module {
   tessera::sdk::Host host_;
   const RowLoops& loops_;
   int64_t heads_;
-  bool softmax_;
+  enum class Kind { kSoftmax, kSilu, kLinear };
+  Kind kind_ = Kind::kSoftmax;
   double scale_;  // 0: by the width
   int64_t length_;
   AttentionMask mask_;
-  bool position_bias_ = false, times_ = false, next_times_ = false, targets_ = false;
+  bool position_bias_ = false, times_ = false, next_times_ = false, targets_ = false, last_rows_ = false;
   std::optional<TimeBuckets> buckets_;
   std::vector<tessera::sdk::Parameter> parameters_;
   std::vector<float*> pointers_, gradients_;

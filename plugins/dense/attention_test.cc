@@ -139,6 +139,41 @@ TEST(Attention, HasEqualBitsForAnyNumberOfThreads) {
   EXPECT_EQ(step(3), one);
 }
 
+// Queries of a sample's last rows give those rows of the whole. A sequence counts the targets.
+TEST(Attention, ComputesOnlyTheLastRowsThatAreAsked) {
+  TestHost host;
+  const std::vector<int64_t> rows = {0, 5, 5, 6, 46}, asked = {0, 2, 2, 3, 38}, targets = {0, 1, 1, 1, 4};
+  for (const std::string kind : {"softmax", "silu", "linear"}) {
+    SCOPED_TRACE(kind);
+    const std::string options =
+        R"({"heads": 2, "length": 50, "bias": "position", "targets": true, "kind": ")" + kind + "\"";
+    Layer whole(host, "attention", options + "}"), last(host, "attention", options + R"(, "last_rows": true})");
+    ASSERT_EQ(last.code, TSR_OK) << last.error();
+    whole.all_bounds = {rows, rows, rows, targets};
+    last.all_bounds = {asked, rows, rows, targets};
+    whole.with_inputs({{46, 4}, {46, 4}, {46, 6}, {4, 2}});
+    last.with_inputs({{38, 4}, {46, 4}, {46, 6}, {4, 2}});
+    last.inputs[1] = whole.inputs[1], last.inputs[2] = whole.inputs[2], last.parameters = whole.parameters;
+    const auto behind = [&](size_t s) { return rows[s + 1] - asked[s + 1]; };  // from a row asked to its place
+    for (size_t s = 0; s + 1 < rows.size(); ++s) {
+      const float* from = whole.inputs[0].data.data() + 4 * (asked[s] + behind(s));
+      std::copy_n(from, 4 * (asked[s + 1] - asked[s]), last.inputs[0].data.data() + 4 * asked[s]);
+    }
+    ASSERT_EQ(whole.forward(), TSR_OK) << whole.error();
+    ASSERT_EQ(last.forward(), TSR_OK) << last.error();
+    for (size_t s = 0; s + 1 < rows.size(); ++s) {
+      for (int64_t i = 6 * asked[s]; i < 6 * asked[s + 1]; ++i) {
+        const auto place = static_cast<size_t>(i + 6 * behind(s));
+        ASSERT_NEAR(last.output.data[static_cast<size_t>(i)], whole.output.data[place], 2e-6) << s << " " << i;
+      }
+    }
+    check_all_gradients(last);
+    last.all_bounds[0] = {0, 1, 2, 3, 38};
+    EXPECT_EQ(last.forward(), TSR_INVALID_ARGUMENT);
+    EXPECT_THAT(last.error(), HasSubstr("sample 1 has 1 queries of its last rows, but only 0 rows"));
+  }
+}
+
 TEST(Attention, SaysWhatDoesNotFit) {
   TestHost host;
   for (const char* options : {R"({"kind": "silu"})", R"({"kind": "relu"})", R"({"heads": 0})", R"({"window": -1})",

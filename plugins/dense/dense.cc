@@ -12,6 +12,7 @@
 #include "mlp.h"
 #include "sequence_codes.h"
 #include "sequence_moves.h"
+#include "sequence_rows.h"
 #include "sequences.h"
 #include "tessera/sdk/isa.h"
 #include "tessera/sdk/plugin.h"
@@ -96,6 +97,20 @@ TESSERA_PLUGIN(
     component<tessera_dense::RowsOf>({.id = "rows_of", .version = "1.0.0", .about = "the last rows of a sequence"}),
     component<tessera_dense::Add>(
         {.id = "add", .version = "1.0.0", .about = "sum of sequences, or with a row for each sample"}),
+    component<tessera_dense::ReplaceLast>(
+        {.id = "replace_last", .version = "1.0.0", .about = "a sequence whose last rows are others"}),
+    component<tessera_dense::Interleave>(
+        {.id = "interleave", .version = "1.0.0", .about = "a row of each sequence by turns"}),
+    component<tessera_dense::PadRows>(
+        {.id = "pad_rows", .version = "1.0.0", .about = "a sequence's first rows side by side"}),
+    component<tessera_dense::UnpadRows>(
+        {.id = "unpad_rows", .version = "1.0.0", .about = "rows side by side as a sequence"}),
+    component<tessera_dense::MaskRows>(
+        {.id = "mask_rows", .version = "1.0.0", .about = "hides rows of a sequence, which a model is to tell"}),
+    component<tessera_dense::ScaleRows>(
+        {.id = "scale_rows", .version = "1.0.0", .about = "each row times a number of its own, or of its sample"}),
+    component<tessera_dense::SampleLinear>(
+        {.id = "sample_linear", .version = "1.0.0", .about = "each row times its sample's matrix (oneDNN)"}),
     component<tessera_dense::Split>({.id = "split_columns", .version = "1.0.0", .about = "columns as several outputs"}),
     component<tessera_dense::L2Norm>({.id = "l2_norm", .version = "1.0.0", .about = "rows of length 1"}),
     component<tessera_dense::SwishLayerNorm>(

@@ -425,6 +425,42 @@ TEST(Sequences, PoolingByHand) {
   EXPECT_THAT(weights.error(), HasSubstr("a sequence has 3 rows, but \"max_length\" is 2"));
 }
 
+TEST(Sequences, RowsChangeByHand) {
+  TestHost host;
+  const std::vector<int64_t> left = {0, 2, 2, 3}, right = {0, 1, 1, 2};
+  const auto made = [&](const char* id, const char* options, std::vector<std::vector<int64_t>> bounds,
+                        const std::vector<std::vector<float>>& values) {
+    SCOPED_TRACE(id);
+    Layer layer(host, id, options);
+    EXPECT_EQ(layer.code, TSR_OK) << layer.error();
+    layer.all_bounds = std::move(bounds);
+    std::vector<std::vector<int64_t>> shapes;
+    for (size_t i = 0; i < values.size(); ++i) {
+      const int64_t rows = layer.all_bounds[i].empty() ? 3 : layer.all_bounds[i].back();
+      shapes.push_back({rows, static_cast<int64_t>(values[i].size()) / rows});
+    }
+    layer.with_inputs(shapes);
+    for (size_t i = 0; i < values.size(); ++i) layer.inputs[i].data = values[i];
+    for (Matrix& p : layer.parameters) std::fill(p.data.begin(), p.data.end(), 7.0F);
+    if (layer.forward() != TSR_OK) return std::vector<float>();
+    const std::vector<float> out = layer.output.data;
+    check_all_gradients(layer);
+    return out;
+  };
+  EXPECT_THAT(made("replace_last", "{}", {left, right}, {{1, 2, 3}, {8, 9}}), ElementsAre(1, 8, 9));
+  EXPECT_THAT(made("replace_last", R"({"inputs": [1, 2], "learnt": true})", {left, right}, {{1, 2, 3}, {8, 8, 9, 9}}),
+              ElementsAre(7, 7, 8, 8, 9, 9));
+  EXPECT_THAT(made("replace_last", "{}", {right, left}, {{8, 9}, {1, 2, 3}}), ElementsAre()) << "too few rows";
+  EXPECT_THAT(made("pad_rows", R"({"length": 2, "value": -1})", {left}, {{1, 2, 3}}), ElementsAre(1, 2, -1, -1, 3, -1));
+  EXPECT_THAT(made("pad_rows", R"({"length": 1, "min_rows": 2})", {left, right}, {{1, 2, 3}, {0, 0}}),
+              ElementsAre(0, 0, 0));
+  EXPECT_THAT(made("unpad_rows", R"({"length": 1})", {{}, left}, {{4, 5, 6}, {0, 0, 0}}), ElementsAre(4, 0, 6));
+  EXPECT_THAT(made("scale_rows", "{}", {left, {}}, {{1, 2, 3}, {2, 3, 4}}), ElementsAre(2, 4, 12));
+  EXPECT_THAT(made("scale_rows", "{}", {left, left}, {{1, 2, 3}, {2, 3, 4}}), ElementsAre(2, 6, 12));
+  EXPECT_THAT(made("sample_linear", "{}", {left, {}}, {{1, 2, 3}, {1, 10, 0, 0, 2, 3}}),
+              ElementsAre(1, 10, 2, 20, 6, 9));
+}
+
 TEST(Sequences, TargetAttentionByFiniteDifferences) {
   TestHost host;
   for (const char* softmax : {"false", "true"}) {

@@ -58,6 +58,8 @@ inline constexpr const char* kDice = "dice";
 std::unique_ptr<Piece> make_dice(tessera::sdk::Host host, int64_t width, double eps, double momentum);
 // `number` is that of the dropout within its layer; no two drop the same elements.
 std::unique_ptr<Piece> make_dropout(int64_t width, double rate, uint64_t number);
+// The key of a step's random numbers; `number` tells those of a layer apart.
+uint64_t random_key(uint64_t seed, uint64_t number, int64_t step);
 std::unique_ptr<Piece> make_affine(int64_t width, double factor, double offset);
 std::unique_ptr<Piece> make_softmax(int64_t width);
 

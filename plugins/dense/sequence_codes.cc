@@ -46,8 +46,8 @@ int64_t CodeLayer::needed_row_width(const char* layer) const {
   return inputs_[0];
 }
 
-int64_t CodeLayer::targets_of(const ModuleCall& call, size_t input, int64_t sample, int64_t rows) {
-  const int64_t targets = integer_at(call.inputs[input], sample);
+int64_t CodeLayer::targets_of(const RowCounts& of, int64_t sample, int64_t rows) {
+  const int64_t targets = of.of(sample);
   if (targets >= 0 && targets <= rows) return targets;
   fail(TSR_INVALID_ARGUMENT, "sample ", sample, " has ", targets, " targets, but ", rows, " rows");
 }
@@ -78,7 +78,7 @@ std::vector<Value> PositionEmbedding::outputs(std::span<const Value> inputs) con
   const int64_t width = width_of_rows(inputs[0], "position_embedding");
   if (width != inputs_[0] && width != 0)
     fail(TSR_INVALID_ARGUMENT, "position_embedding takes rows of ", inputs_[0], " values, not ", width);
-  if (targets_) check_integers(inputs[1], nullptr, "position_embedding", "numbers of targets");
+  if (targets_) RowCounts::check(inputs[1], "position_embedding", "numbers of targets");
   return {inputs[0].with_width(inputs_[0])};
 }
 
@@ -94,13 +94,14 @@ int64_t PositionEmbedding::row_of(int64_t position, int64_t rows, int64_t target
 template <class Body>
 void PositionEmbedding::for_rows(const ModuleCall& call, const Body& body) const {
   const int64_t* offsets = offsets_of(call, 0, "position_embedding");
+  const RowCounts counts = targets_ ? RowCounts(call, 1, "position_embedding") : RowCounts();
   for (int64_t s = 0; s < call.batch; ++s) {
     const int64_t rows = offsets[s + 1] - offsets[s];
     if (from_ != "target" && rows > length_) {
       fail(TSR_INVALID_ARGUMENT, "sample ", s, " has ", rows, " rows, but position_embedding's \"length\" is ", length_,
            ": truncate the lists or raise it");
     }
-    const int64_t targets = targets_ ? targets_of(call, 1, s, rows) : 0;
+    const int64_t targets = targets_of(counts, s, rows);
     for (int64_t i = 0; i < rows; ++i) body(offsets[s] + i, row_of(i, rows, targets));
   }
 }
@@ -120,11 +121,13 @@ void PositionEmbedding::compute_back(const ModuleCall& call, float* const* gradi
   for_rows(call, [&](int64_t row, int64_t position) {
     loops_.add_scaled(in.width, 1, grad + row * in.width, gradients[0] + position * in.width);
   });
+  if (targets_) clear_gradient(call, 1);
   if (float* dx = matrix_or_null(call.grad_inputs[0], in.count, in.width, "a gradient"))
     loops_.scale(in.count * in.width, scale_, grad, dx);
 }
 
-TimeEncoding::TimeEncoding(const tessera::sdk::Setup& setup) : CodeLayer(setup) {
+TimeEncoding::TimeEncoding(const tessera::sdk::Setup& setup)
+    : CodeLayer(setup), contextual_(above(setup.options, "contextual", 0, 0)) {
   const size_t kind = setup.options.word("kind", {"sqrt", "log", "calendar"});
   if (kind == 2) {
     units_ = setup.options.integers("units", {3600, 86400});
@@ -141,18 +144,19 @@ TimeEncoding::TimeEncoding(const tessera::sdk::Setup& setup) : CodeLayer(setup) 
   unit_ = setup.options.number("unit", 60);
   if (!(unit_ > 0)) fail(TSR_INVALID_ARGUMENT, "option \"unit\" must be above 0, not ", unit_);
   buckets_ = above(setup.options, "buckets", 1, 2047);
-  parameters_.push_back(
-      {"weight", {buckets_ + 1, needed_row_width("time_encoding")}, tessera::sdk::normal(0, kSpread)});
+  const int64_t rows = above(setup.options, "rows", buckets_ + 1, buckets_ + 1);
+  parameters_.push_back({"weight", {rows, needed_row_width("time_encoding")}, tessera::sdk::normal(0, kSpread)});
 }
 
 std::vector<Value> TimeEncoding::outputs(std::span<const Value> inputs) const {
-  if (inputs.size() != 2)
-    fail(TSR_INVALID_ARGUMENT, "time_encoding takes a sequence and the times of its rows, not ", inputs.size(),
-         " inputs");
+  if (inputs.size() < 2)
+    fail(TSR_INVALID_ARGUMENT, "time_encoding takes a sequence and the times of its rows, not only one input");
   const int64_t width = width_of_rows(inputs[0], "time_encoding");
   if (width != inputs_[0] && width != 0)
     fail(TSR_INVALID_ARGUMENT, "time_encoding takes rows of ", inputs_[0], " values, not ", width);
-  check_integers(inputs[1], &inputs[0], "time_encoding", "times");
+  const bool whole = inputs.size() == 2 && contextual_ == 0;
+  for (const Value& times : inputs.subspan(1))
+    check_integers(times, whole ? &inputs[0] : times.jagged ? &times : nullptr, "time_encoding", "times");
   return {inputs[0].with_width(inputs_[0] + 2 * std::ssize(periods_))};
 }
 
@@ -173,14 +177,33 @@ void TimeEncoding::append_calendar(int64_t time, float* to) const {
   }
 }
 
+// Calls body(row of the sequence, its time, the time of the sample's last row).
+template <class Body>
+void TimeEncoding::for_times(const ModuleCall& call, const Body& body) const {
+  const int64_t* offsets = offsets_of(call, 0, "time_encoding");
+  std::vector<IntegerRows> all;
+  for (size_t i = 1; i < call.inputs.size(); ++i) all.emplace_back(call, i, "time_encoding");
+  for (int64_t s = 0; s < call.batch; ++s) {
+    int64_t row = offsets[s], last = 0, rows = contextual_;
+    for (const IntegerRows& times : all) {
+      rows += times.count(s);
+      if (times.count(s) > 0) last = times.at(s, times.count(s) - 1);
+    }
+    if (rows != offsets[s + 1] - row) {
+      fail(TSR_INVALID_ARGUMENT, "sample ", s, " has ", offsets[s + 1] - row,
+           " rows, but time_encoding has the times of ", rows, contextual_ > 0 ? ", contextual rows included" : "");
+    }
+    for (int64_t k = 0; k < contextual_; ++k) body(row++, 0, last);
+    for (const IntegerRows& times : all) {
+      for (int64_t k = 0; k < times.count(s); ++k) body(row++, times.at(s, k), last);
+    }
+  }
+}
+
 // Calls body(row of the sequence, row of the table).
 template <class Body>
 void TimeEncoding::for_buckets(const ModuleCall& call, const Body& body) const {
-  const int64_t* offsets = offsets_of(call, 0, "time_encoding");
-  for (int64_t s = 0; s < call.batch; ++s) {
-    for (int64_t r = offsets[s]; r < offsets[s + 1]; ++r)
-      body(r, bucket(integer_at(call.inputs[1], r), integer_at(call.inputs[1], offsets[s + 1] - 1)));
-  }
+  for_times(call, [&](int64_t row, int64_t time, int64_t last) { body(row, bucket(time, last)); });
 }
 
 void TimeEncoding::compute(const ModuleCall& call, float* const* parameters) const {
@@ -193,11 +216,11 @@ void TimeEncoding::compute(const ModuleCall& call, float* const* parameters) con
     });
     return;
   }
-  for (int64_t r = 0; r < in.count; ++r) {
-    to = std::copy_n(in.rows + r * in.width, in.width, to);
-    append_calendar(integer_at(call.inputs[1], r), to);
+  for_times(call, [&](int64_t row, int64_t time, int64_t) {
+    to = std::copy_n(in.rows + row * in.width, in.width, to);
+    append_calendar(time, to);
     to += 2 * std::ssize(periods_);
-  }
+  });
 }
 
 void TimeEncoding::compute_back(const ModuleCall& call, float* const* gradients) const {
@@ -216,6 +239,8 @@ void TimeEncoding::compute_back(const ModuleCall& call, float* const* gradients)
 ActionEmbedding::ActionEmbedding(const tessera::sdk::Setup& setup)
     : CodeLayer(setup),
       actions_(setup.options.integers("actions", {})),
+      thresholds_(setup.options.integers("thresholds", {})),
+      threshold_bits_(setup.options.integers("threshold_bits", {})),
       dim_(setup.options.integer("dim", 0)),
       targets_(setup.options.flag("targets", false)) {
   if (actions_.empty()) fail(TSR_INVALID_ARGUMENT, "option \"actions\" must list the bits of each action: [1, 2, 4]");
@@ -223,33 +248,57 @@ ActionEmbedding::ActionEmbedding(const tessera::sdk::Setup& setup)
     if (bits < 1) fail(TSR_INVALID_ARGUMENT, "option \"actions\" must list numbers above 0, not ", bits);
   }
   if (dim_ < 1) fail(TSR_INVALID_ARGUMENT, "option \"dim\" must give the values of an action, above 0");
+  if (thresholds_.size() != threshold_bits_.size())
+    fail(TSR_INVALID_ARGUMENT, "options \"thresholds\" and \"threshold_bits\" must list as many numbers, not ",
+         thresholds_.size(), " and ", threshold_bits_.size());
   const int64_t count = std::ssize(actions_);
   parameters_.push_back({"weight", {count, dim_}, tessera::sdk::normal(0, kSpread)});
   if (targets_) parameters_.push_back({"target", {count * dim_}, tessera::sdk::normal(0, kSpread)});
 }
 
 std::vector<Value> ActionEmbedding::outputs(std::span<const Value> inputs) const {
-  if (inputs.size() != (targets_ ? 2U : 1U) || !inputs[0].jagged)
-    fail(TSR_INVALID_ARGUMENT, "action_embedding takes a sequence of integers",
-         targets_ ? " and numbers of targets" : "");
-  check_integers(inputs[0], &inputs[0], "action_embedding", "actions");
-  if (targets_) check_integers(inputs[1], nullptr, "action_embedding", "numbers of targets");
+  const bool over_rows = targets_ && !inputs.empty() && is_float(inputs[0].dtype);
+  const size_t first = over_rows ? 1 : 0, numbers = thresholds_.empty() ? 0 : 1;
+  if (inputs.size() != first + 1 + numbers + (targets_ && !over_rows ? 1 : 0) || !inputs[0].jagged ||
+      !inputs[first].jagged) {
+    fail(TSR_INVALID_ARGUMENT, "action_embedding takes ",
+         over_rows ? "a sequence of rows and one of integers" : "a sequence of integers",
+         numbers > 0 ? ", numbers to compare with \"thresholds\"" : "",
+         targets_ && !over_rows ? " and numbers of targets" : "");
+  }
+  check_integers(inputs[first], &inputs[first], "action_embedding", "actions");
+  if (numbers > 0) check_integers(inputs[first + 1], &inputs[first], "action_embedding", "numbers");
+  if (targets_ && !over_rows) RowCounts::check(inputs.back(), "action_embedding", "numbers of targets");
   return {inputs[0].with_width(std::ssize(actions_) * dim_)};
+}
+
+int64_t ActionEmbedding::with_thresholds(int64_t bits, int64_t number) const {
+  for (size_t k = 0; k < thresholds_.size(); ++k) {
+    if (number >= thresholds_[k]) bits |= threshold_bits_[k];
+  }
+  return bits;
 }
 
 template <class Target, class Action>
 void ActionEmbedding::for_actions(const ModuleCall& call, const Target& target, const Action& action) const {
-  const int64_t* offsets = offsets_of(call, 0, "action_embedding");
+  constexpr const char* kName = "action_embedding";
+  const int64_t* offsets = offsets_of(call, 0, kName);
+  const size_t first = codes_at(call);
+  const IntegerRows codes(call, first, kName), numbers(call, first + (thresholds_.empty() ? 0 : 1), kName);
+  const RowCounts counts = targets_ && first == 0 ? RowCounts(call, call.inputs.size() - 1, kName) : RowCounts();
   for (int64_t s = 0; s < call.batch; ++s) {
     const int64_t rows = offsets[s + 1] - offsets[s];
-    const int64_t first_target = offsets[s + 1] - (targets_ ? targets_of(call, 1, s, rows) : 0);
-    for (int64_t r = offsets[s]; r < offsets[s + 1]; ++r) {
-      if (r >= first_target) {
-        target(r);
+    const int64_t known = first == 0 ? rows - targets_of(counts, s, rows) : codes.count(s);
+    if (known > rows)
+      fail(TSR_INVALID_ARGUMENT, "sample ", s, " has ", known, " actions, but action_embedding's rows are ", rows);
+    for (int64_t r = 0; r < rows; ++r) {
+      if (r >= known) {
+        target(offsets[s] + r);
         continue;
       }
+      const int64_t bits = with_thresholds(codes.at(s, r), numbers.at(s, r));
       for (size_t k = 0; k < actions_.size(); ++k) {
-        if ((integer_at(call.inputs[0], r) & actions_[k]) != 0) action(r, static_cast<int64_t>(k));
+        if ((bits & actions_[k]) != 0) action(offsets[s] + r, static_cast<int64_t>(k));
       }
     }
   }
@@ -265,6 +314,8 @@ void ActionEmbedding::compute(const ModuleCall& call, float* const* parameters) 
 }
 
 void ActionEmbedding::compute_back(const ModuleCall& call, float* const* gradients) const {
+  if (codes_at(call) == 1) clear_gradient(call, 0);
+  if (targets_ && codes_at(call) == 0) clear_gradient(call, call.inputs.size() - 1);
   const float* grad = gradient_of(call, "the gradient of action_embedding's output");
   const int64_t width = std::ssize(actions_) * dim_;
   for_actions(

@@ -26,7 +26,7 @@ class CodeLayer : public tessera::sdk::Module {
   // The width of the first input, which the option "inputs" lists.
   int64_t needed_row_width(const char* layer) const;
   // Targets of a sample: its last rows.
-  static int64_t targets_of(const tessera::sdk::ModuleCall& call, size_t input, int64_t sample, int64_t rows);
+  static int64_t targets_of(const RowCounts& targets, int64_t sample, int64_t rows);
 
   std::vector<int64_t> inputs_;
   const RowLoops& loops_;
@@ -39,7 +39,7 @@ class CodeLayer : public tessera::sdk::Module {
 // "position_embedding": scale * x plus a learnt row for each position. Options: "length", the table's rows; "from":
 // "front" counts from the first row, "end" so that the last row has the table's last one, "target" back from the
 // candidates, which the second input counts if "targets" is set; "contextual" rows in front have the first rows of the
-// table; "scale" (1). Parameter "weight" [length, width].
+// table; "scale" (1). RowCounts reads the second input. Parameter "weight" [length, width].
 class PositionEmbedding : public CodeLayer {
  public:
   explicit PositionEmbedding(const tessera::sdk::Setup& setup);
@@ -58,10 +58,11 @@ class PositionEmbedding : public CodeLayer {
   float scale_;
 };
 
-// "time_encoding": of the times of a sequence's rows, its second input. "kind": "sqrt" or "log" of the time to the
-// sample's last row in units of "unit" (60) chooses a learnt row, of "buckets" + 1, which is added; "calendar" appends
-// cosine and sine of the time for each of "units" ([3600, 86400]) and "periods" ([24, 7]), with "pi". Parameter
-// "weight" [buckets + 1, width], except for calendar.
+// "time_encoding": of the times of a sequence's rows, which the other inputs have one after the other; "contextual" rows
+// in front have the time 0. "kind": "sqrt" or "log" of the time to the sample's last row in units of "unit" (60)
+// chooses one of the learnt rows 0 to "buckets", which is added; "calendar" appends cosine and sine of the time for
+// each of "units" ([3600, 86400]) and "periods" ([24, 7]), with "pi". Parameter "weight" [rows, width], except for
+// calendar; "rows" is by default buckets + 1.
 class TimeEncoding : public CodeLayer {
  public:
   explicit TimeEncoding(const tessera::sdk::Setup& setup);
@@ -74,18 +75,22 @@ class TimeEncoding : public CodeLayer {
   int64_t bucket(int64_t time, int64_t last) const;
   void append_calendar(int64_t time, float* to) const;
   template <class Body>
+  void for_times(const tessera::sdk::ModuleCall& call, const Body& body) const;
+  template <class Body>
   void for_buckets(const tessera::sdk::ModuleCall& call, const Body& body) const;
 
   bool log_ = false;
   double unit_ = 60, pi_ = 0;
-  int64_t buckets_ = 0;
+  int64_t buckets_ = 0, contextual_ = 0;
   std::vector<int64_t> units_, periods_;
 };
 
 // "action_embedding": of a sequence of integers, whose bits say what was done. For each number of "actions" the row has
-// "dim" values: those of a learnt row if the integer has one of its bits, otherwise 0. With "targets", the second input
-// counts the last rows of each sample, whose actions are not known yet; they have a learnt row of their own.
-// Parameters: "weight" [actions, dim], "target" [actions * dim].
+// "dim" values: those of a learnt row if the integer has one of its bits, otherwise 0. A second sequence of integers,
+// such as seconds watched, sets the bits "threshold_bits"[k] where it is at least "thresholds"[k]. With "targets", the
+// last input counts the last rows of each sample (RowCounts), whose actions are not known yet; they have a learnt row
+// of their own. Or the first input is a sequence of rows, and the integers are those of its first rows; the others are
+// targets. Parameters: "weight" [actions, dim], "target" [actions * dim].
 class ActionEmbedding : public CodeLayer {
  public:
   explicit ActionEmbedding(const tessera::sdk::Setup& setup);
@@ -94,11 +99,14 @@ class ActionEmbedding : public CodeLayer {
  private:
   void compute(const tessera::sdk::ModuleCall& call, float* const* parameters) const override;
   void compute_back(const tessera::sdk::ModuleCall& call, float* const* gradients) const override;
+  // The place of the first integers among the inputs: behind a sequence of rows, if there is one.
+  static size_t codes_at(const tessera::sdk::ModuleCall& call) { return is_float(call.inputs[0].dtype) ? 1 : 0; }
+  int64_t with_thresholds(int64_t bits, int64_t number) const;
   // Calls target(row) for targets, and action(row, k) for each action k that a row has.
   template <class Target, class Action>
   void for_actions(const tessera::sdk::ModuleCall& call, const Target& target, const Action& action) const;
 
-  std::vector<int64_t> actions_;
+  std::vector<int64_t> actions_, thresholds_, threshold_bits_;
   int64_t dim_;
   bool targets_;
 };

@@ -8,7 +8,22 @@ using tessera::sdk::ModuleCall;
 using tessera::sdk::Value;
 using Rows = SampleRows;
 
-// The width of inputs, which must be equal.
+// Rows that rows_of takes of a sample.
+int64_t taken(const RowCounts& counts, const Rows& rows, int64_t sample) {
+  const int64_t count = counts.of(sample);
+  if (count >= 0 && count <= rows.count(sample)) return count;
+  fail(TSR_INVALID_ARGUMENT, "rows_of is to take ", count, " rows of sample ", sample, ", which has ",
+       rows.count(sample));
+}
+
+// Rows that split_sequences gives to the first output.
+int64_t first_part(int64_t rows, int64_t like, int64_t sample) {
+  if (like <= rows) return like;
+  fail(TSR_INVALID_ARGUMENT, "split_sequences is to take ", like, " rows of sample ", sample, ", which has ", rows);
+}
+
+}  // namespace
+
 int64_t one_width(std::span<const Value> inputs, size_t least, const char* layer) {
   if (inputs.size() < least)
     fail(TSR_INVALID_ARGUMENT, layer, " takes at least ", least, " inputs, not ", inputs.size());
@@ -22,32 +37,15 @@ int64_t one_width(std::span<const Value> inputs, size_t least, const char* layer
   return inputs[0].width;
 }
 
-float* output(const ModuleCall& call, size_t k, const char* layer) {
+float* output_rows(const ModuleCall& call, size_t k, const char* layer) {
   return matrix(call.outputs[k], call.outputs[k].shape[0], call.outputs[k].shape[1], layer);
 }
-// NULL: all zeros.
-const float* gradient_of(const ModuleCall& call, size_t k, const char* layer) {
+const float* output_gradient(const ModuleCall& call, size_t k, const char* layer) {
   return matrix_or_null(call.grad_outputs[k], call.outputs[k].shape[0], call.outputs[k].shape[1], layer);
 }
 int64_t* written_offsets(const ModuleCall& call, size_t k) {
   return tessera::sdk::elements<int64_t>(call.output_offsets[k], "an output's offsets").data();
 }
-
-// Rows that rows_of takes of a sample.
-int64_t taken(const ModuleCall& call, const Rows& rows, int64_t sample) {
-  const int64_t count = integer_at(call.inputs[1], sample);
-  if (count >= 0 && count <= rows.count(sample)) return count;
-  fail(TSR_INVALID_ARGUMENT, "rows_of is to take ", count, " rows of sample ", sample, ", which has ",
-       rows.count(sample));
-}
-
-// Rows that split_sequences gives to the first output.
-int64_t first_part(int64_t rows, int64_t like, int64_t sample) {
-  if (like <= rows) return like;
-  fail(TSR_INVALID_ARGUMENT, "split_sequences is to take ", like, " rows of sample ", sample, ", which has ", rows);
-}
-
-}  // namespace
 
 SampleRows::SampleRows(const ModuleCall& call, size_t i, const char* layer)
     : width_(call.inputs[i].shape[1]),
@@ -70,6 +68,7 @@ void MovesRows::backward(const ModuleCall& call, tsr_module_context*) {
   for (const DLTensor& t : call.grad_inputs) {
     if (t.data != nullptr) std::fill_n(tessera::sdk::data_as<float>(t), tessera::sdk::numel(t), 0.0f);
   }
+  parameter_data(call.grad_parameters, parameters_, gradients_);
   compute_back(call);
 }
 
@@ -84,7 +83,7 @@ void ConcatSequences::max_rows(const ModuleCall& call, std::span<int64_t> rows) 
 void ConcatSequences::compute(const ModuleCall& call) {
   const std::vector<Rows>& all = take_rows(call, "concat_sequences");
   const int64_t width = call.inputs[0].shape[1];
-  float* to = output(call, 0, "concat_sequences' output");
+  float* to = output_rows(call, 0, "concat_sequences' output");
   int64_t* offsets = written_offsets(call, 0);
   offsets[0] = 0;
   for (int64_t s = 0; s < call.batch; ++s) {
@@ -97,7 +96,7 @@ void ConcatSequences::compute(const ModuleCall& call) {
 }
 
 void ConcatSequences::compute_back(const ModuleCall& call) {
-  const float* from = gradient_of(call, 0, "the gradient of concat_sequences' output");
+  const float* from = output_gradient(call, 0, "the gradient of concat_sequences' output");
   if (!from) return;
   const std::vector<Rows>& all = take_rows(call, "concat_sequences");
   const int64_t width = call.inputs[0].shape[1];
@@ -126,7 +125,8 @@ void SplitSequences::compute(const ModuleCall& call) {
   const Rows rows(call, 0, "split_sequences");
   const int64_t* like = offsets_of(call, 1, "split_sequences");
   const int64_t width = call.inputs[0].shape[1];
-  float *first = output(call, 0, "split_sequences' output"), *rest = output(call, 1, "split_sequences' output");
+  float *first = output_rows(call, 0, "split_sequences' output"),
+        *rest = output_rows(call, 1, "split_sequences' output");
   int64_t* offsets = written_offsets(call, 1);
   offsets[0] = 0;
   for (int64_t s = 0; s < call.batch; ++s) {
@@ -141,8 +141,8 @@ void SplitSequences::compute_back(const ModuleCall& call) {
   const Rows rows(call, 0, "split_sequences");
   const int64_t* like = offsets_of(call, 1, "split_sequences");
   const int64_t width = call.inputs[0].shape[1];
-  const float *first = gradient_of(call, 0, "a gradient of split_sequences"),
-              *rest = gradient_of(call, 1, "a gradient of split_sequences");
+  const float *first = output_gradient(call, 0, "a gradient of split_sequences"),
+              *rest = output_gradient(call, 1, "a gradient of split_sequences");
   const int64_t* offsets = written_offsets(call, 1);
   for (int64_t s = 0; s < call.batch; ++s) {
     float* to = rows.gradient(s);
@@ -161,7 +161,7 @@ std::vector<Value> LastRow::outputs(std::span<const Value> inputs) const {
 void LastRow::compute(const ModuleCall& call) {
   const Rows rows(call, 0, "last_row");
   const int64_t width = call.inputs[0].shape[1];
-  float* to = output(call, 0, "last_row's output");
+  float* to = output_rows(call, 0, "last_row's output");
   for (int64_t s = 0; s < call.batch; ++s, to += width) {
     if (rows.count(s) == 0)
       std::fill_n(to, width, 0.0f);
@@ -171,7 +171,7 @@ void LastRow::compute(const ModuleCall& call) {
 }
 
 void LastRow::compute_back(const ModuleCall& call) {
-  const float* from = gradient_of(call, 0, "the gradient of last_row's output");
+  const float* from = output_gradient(call, 0, "the gradient of last_row's output");
   const Rows rows(call, 0, "last_row");
   const int64_t width = call.inputs[0].shape[1];
   for (int64_t s = 0; from && s < call.batch; ++s) {
@@ -183,8 +183,10 @@ void LastRow::compute_back(const ModuleCall& call) {
 std::vector<Value> RowsOf::outputs(std::span<const Value> inputs) const {
   if (inputs.size() != 2)
     fail(TSR_INVALID_ARGUMENT, "rows_of takes a sequence and numbers of rows, not ", inputs.size(), " inputs");
-  check_integers(inputs[1], nullptr, "rows_of", "numbers of rows");
-  return {Value::own_rows(width_of_rows(inputs[0], "rows_of"))};
+  RowCounts::check(inputs[1], "rows_of", "numbers of rows");
+  const int64_t width = width_of_rows(inputs[0], "rows_of");
+  const bool has_rows = inputs[1].jagged || is_float(inputs[1].dtype);
+  return {has_rows ? inputs[1].with_width(width) : Value::own_rows(width)};
 }
 
 void RowsOf::max_rows(const ModuleCall& call, std::span<int64_t> rows) const { rows[0] = call.inputs[0].shape[0]; }
@@ -192,22 +194,25 @@ void RowsOf::max_rows(const ModuleCall& call, std::span<int64_t> rows) const { r
 void RowsOf::compute(const ModuleCall& call) {
   const Rows rows(call, 0, "rows_of");
   const int64_t width = call.inputs[0].shape[1];
-  float* to = output(call, 0, "rows_of's output");
-  int64_t* offsets = written_offsets(call, 0);
-  offsets[0] = 0;
+  const RowCounts counts(call, 1, "rows_of");
+  float* to = output_rows(call, 0, "rows_of's output");
+  const bool own = !call.output_offsets.empty() && call.output_offsets[0].data != nullptr;
+  int64_t* offsets = own ? written_offsets(call, 0) : nullptr;
+  if (own) offsets[0] = 0;
   for (int64_t s = 0; s < call.batch; ++s) {
-    const int64_t count = taken(call, rows, s);
+    const int64_t count = taken(counts, rows, s);
     to = std::copy_n(rows.values(s) + (rows.count(s) - count) * width, count * width, to);
-    offsets[s + 1] = offsets[s] + count;
+    if (own) offsets[s + 1] = offsets[s] + count;
   }
 }
 
 void RowsOf::compute_back(const ModuleCall& call) {
-  const float* from = gradient_of(call, 0, "the gradient of rows_of's output");
+  const float* from = output_gradient(call, 0, "the gradient of rows_of's output");
   const Rows rows(call, 0, "rows_of");
+  const RowCounts counts(call, 1, "rows_of");
   const int64_t width = call.inputs[0].shape[1];
   for (int64_t s = 0; from && s < call.batch; ++s) {
-    const int64_t count = taken(call, rows, s);
+    const int64_t count = taken(counts, rows, s);
     if (float* to = rows.gradient(s)) std::copy_n(from, count * width, to + (rows.count(s) - count) * width);
     from += count * width;
   }
@@ -226,7 +231,7 @@ std::vector<Value> Add::outputs(std::span<const Value> inputs) const {
 void Add::compute(const ModuleCall& call) {
   const std::vector<Rows>& all = take_rows(call, "add");
   const int64_t width = call.inputs[0].shape[1];
-  float* to = output(call, 0, "add's output");
+  float* to = output_rows(call, 0, "add's output");
   std::copy_n(all[0].values(0), tessera::sdk::numel(call.inputs[0]), to);
   for (size_t k = 1; k < all.size(); ++k) {
     if (all[k].dense() == all[0].dense()) {
@@ -241,7 +246,7 @@ void Add::compute(const ModuleCall& call) {
 }
 
 void Add::compute_back(const ModuleCall& call) {
-  const float* from = gradient_of(call, 0, "the gradient of add's output");
+  const float* from = output_gradient(call, 0, "the gradient of add's output");
   if (!from) return;
   const std::vector<Rows>& all = take_rows(call, "add");
   const int64_t width = call.inputs[0].shape[1];

@@ -29,8 +29,9 @@ class SampleRows {
 // Backward needs only the inputs. Gradients of inputs are zeros before compute_back(), which adds to them.
 class MovesRows : public tessera::sdk::Module {
  public:
-  const std::vector<tessera::sdk::Parameter>& parameters() const override { return none_; }
+  const std::vector<tessera::sdk::Parameter>& parameters() const override { return parameters_; }
   void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override {
+    parameter_data(call.parameters, parameters_, values_);
     compute(call);
     if (context) *context = reinterpret_cast<tsr_module_context*>(this);
   }
@@ -47,11 +48,19 @@ class MovesRows : public tessera::sdk::Module {
   const std::vector<SampleRows>& take_rows(const tessera::sdk::ModuleCall& call, const char* layer);
 
   const Loops& loops_;
+  std::vector<tessera::sdk::Parameter> parameters_;
+  std::vector<float*> values_, gradients_;  // of the parameters
 
  private:
-  std::vector<tessera::sdk::Parameter> none_;
   std::vector<SampleRows> rows_;
 };
+
+// The width of inputs, which must be equal.
+int64_t one_width(std::span<const tessera::sdk::Value> inputs, size_t least, const char* layer);
+float* output_rows(const tessera::sdk::ModuleCall& call, size_t k, const char* layer);
+// NULL: all zeros.
+const float* output_gradient(const tessera::sdk::ModuleCall& call, size_t k, const char* layer);
+int64_t* written_offsets(const tessera::sdk::ModuleCall& call, size_t k);
 
 // "concat_sequences": for each sample the rows of the first input, then those of the second, and so on. A dense input
 // is one row for each sample.
@@ -90,7 +99,8 @@ class LastRow : public MovesRows {
   void compute_back(const tessera::sdk::ModuleCall& call) override;
 };
 
-// "rows_of": the last rows of each sample, as many as the second input, an integer for each sample, says.
+// "rows_of": the last rows of each sample, as many as RowCounts reads in the second input, whose rows they have if it
+// has any.
 class RowsOf : public MovesRows {
  public:
   explicit RowsOf(const tessera::sdk::Setup& setup) : MovesRows(setup) {}

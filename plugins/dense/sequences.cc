@@ -40,6 +40,27 @@ void check_integers(const Value& value, const Value* like, const char* layer, co
        like != nullptr ? "row of its sequence" : "sample");
 }
 
+namespace {
+
+bool has_offsets(const ModuleCall& call, size_t i) { return !call.offsets.empty() && call.offsets[i].data != nullptr; }
+
+}  // namespace
+
+IntegerRows::IntegerRows(const ModuleCall& call, size_t i, const char* layer)
+    : values_(&call.inputs[i]), offsets_(has_offsets(call, i) ? offsets_of(call, i, layer) : nullptr) {}
+
+RowCounts::RowCounts(const ModuleCall& call, size_t i, const char* layer)
+    : values_(&call.inputs[i]), offsets_(has_offsets(call, i) ? offsets_of(call, i, layer) : nullptr) {}
+
+void RowCounts::check(const Value& value, const char* layer, const char* what) {
+  if (!value.jagged && !is_float(value.dtype)) check_integers(value, nullptr, layer, what);
+}
+
+void clear_gradient(const ModuleCall& call, size_t i) {
+  const DLTensor& t = call.grad_inputs[i];
+  if (t.data != nullptr) std::fill_n(tessera::sdk::data_as<float>(t), tessera::sdk::numel(t), 0.0f);
+}
+
 std::vector<Value> SequenceLayer::outputs(std::span<const Value> inputs) const {
   if (inputs.size() != 1) fail(TSR_INVALID_ARGUMENT, layer_, " takes one sequence, not ", inputs.size(), " inputs");
   const int64_t width = width_of_rows(inputs[0], layer_);

@@ -31,6 +31,41 @@ inline bool is_float(DLDataType type) { return tessera::sdk::same_dtype(type, te
 void check_integers(const tessera::sdk::Value& value, const tessera::sdk::Value* like, const char* layer,
                     const char* what);
 
+// A side input of integers: those of a sequence's rows, or one for each sample.
+class IntegerRows {
+ public:
+  IntegerRows(const tessera::sdk::ModuleCall& call, size_t i, const char* layer);
+  int64_t count(int64_t sample) const { return offsets_ ? offsets_[sample + 1] - offsets_[sample] : 1; }
+  int64_t at(int64_t sample, int64_t row) const {
+    return integer_at(*values_, offsets_ ? offsets_[sample] + row : sample);
+  }
+
+ private:
+  const DLTensor* values_;
+  const int64_t* offsets_ = nullptr;  // NULL: one for each sample
+};
+
+// A side input that counts rows of each sample: an integer for each; or rows themselves, those of a sequence or one for
+// each sample.
+class RowCounts {
+ public:
+  RowCounts() = default;  // counts none
+  RowCounts(const tessera::sdk::ModuleCall& call, size_t i, const char* layer);
+  bool given() const { return values_ != nullptr; }
+  int64_t of(int64_t sample) const {
+    if (offsets_) return offsets_[sample + 1] - offsets_[sample];
+    return values_ ? is_float(values_->dtype) ? 1 : integer_at(*values_, sample) : 0;
+  }
+  static void check(const tessera::sdk::Value& value, const char* layer, const char* what);
+
+ private:
+  const DLTensor* values_ = nullptr;
+  const int64_t* offsets_ = nullptr;
+};
+
+// Zeros for the gradient of an input whose values do not matter, if one is wanted.
+void clear_gradient(const tessera::sdk::ModuleCall& call, size_t i);
+
 // One sequence in, one row per sample out, of the same width.
 class SequenceLayer : public tessera::sdk::Module {
  public:

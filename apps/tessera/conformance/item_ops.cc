@@ -134,6 +134,31 @@ void gbce_op(CaseContext& c) {
   with_negatives(c, {{"kind", "gbce"}, {"t", o.at("t")}, {"items", o.at("num_items")}});
 }
 
+// The formula in double; and the factor that the loss itself has, seen at a positive of -30 whose negatives cost nothing.
+void gbce_beta_op(CaseContext& c) {
+  const json& o = options_of(c);
+  const auto negatives = o.at("num_negatives").get<int64_t>(), items = o.at("num_items").get<int64_t>();
+  const auto t = o.at("t").get<double>();
+  const double alpha = static_cast<double>(negatives) / static_cast<double>(items - 1), beta = 1 - t * (1 - alpha);
+  c.check.number("alpha", c.expect.at("alpha").get<double>(), alpha);
+  c.check.number("beta", c.expect.at("beta").get<double>(), beta);
+  constexpr float kLogit = -30;
+  SequenceNet net(c, equal_offsets(1, 1));
+  const auto rows = [&](int64_t count, float value) {
+    return Tensor::from(std::vector(static_cast<size_t>(count), value)).reshape({count, 1});
+  };
+  const Node state = net.sequence(rows(1, 1)), item = net.sequence(rows(1, kLogit)),
+             others = net.sequence(rows(negatives, kLogit), equal_offsets(1, negatives));
+  std::vector<int64_t> ids(static_cast<size_t>(negatives));
+  std::iota(ids.begin(), ids.end(), int64_t{1});
+  const Node loss = net.layer("item_loss", {{"kind", "gbce"}, {"t", t}, {"items", items}},
+                              {state, item, others, net.integers(Tensor::from(std::vector<int64_t>{0}), item),
+                               net.integers(Tensor::from(ids), others)});
+  const double value = net.forward({loss})[0].item(0);
+  const double factor = value * static_cast<double>(1 + negatives) / -double{kLogit};
+  if (std::abs(factor - beta) > 1e-5 * beta) c.check.fail("beta", str_cat("the layer item_loss has ", factor));
+}
+
 void full_softmax_op(CaseContext& c) {
   ItemCase loss(c, "hidden", "labels");
   const auto first = options_of(c).at("first_class").get<int64_t>();
@@ -251,6 +276,7 @@ OpTable item_ops() {
            }},
           {"bce_loss_one_negative", bce_one_negative_op},
           {"gbce_loss", gbce_op},
+          {"gbce_beta", gbce_beta_op},
           {"full_softmax_loss", full_softmax_op},
           {"masked_item_loss", full_softmax_op},
           {"in_batch_softmax_loss", in_batch_op},

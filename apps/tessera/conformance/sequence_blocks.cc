@@ -14,6 +14,8 @@ Node activation(SequenceNet& net, const Node& x, const std::string& kind) {
   return net.layer("activation", {{"kind", kind}}, {x});
 }
 
+constexpr double kStuEps = 1e-6;
+
 std::string if_there(const SequenceNet& net, const std::string& name) { return net.has(name) ? name : ""; }
 
 Node feed_forward(SequenceNet& net, const Node& x, const std::string& kind, const std::string& prefix) {
@@ -122,6 +124,28 @@ Node model(SequenceNet& net, const Node& items, const Times& times, const json& 
   return last == "layer_norm" ? net.norm(x, "last_ln", eps) : x;
 }
 
+Node named_linear(SequenceNet& net, const Node& x, const std::string& name) {
+  return net.linear(x, name + ".w", name + ".b");
+}
+
+Node swish_norm(SequenceNet& net, const Node& x, const std::string& name, double eps) {
+  return net.layer("swish_layer_norm", {{"eps", eps}}, {x}, {{name + "w", "norm.weight"}, {name + "b", "norm.bias"}});
+}
+
+Node swish_mlp(SequenceNet& net, const Node& x, const std::string& prefix, double eps) {
+  const Node swish = swish_norm(net, named_linear(net, x, prefix + "l1"), prefix + "sln.", eps);
+  return net.norm(named_linear(net, swish, prefix + "l2"), prefix + "ln", eps);
+}
+
+json calendar_options(const json& pairs, const json& pi) {
+  json units = json::array(), periods = json::array();
+  for (const json& pair : pairs) {
+    units.push_back(pair.at(0));
+    periods.push_back(pair.at(1));
+  }
+  return {{"kind", "calendar"}, {"units", units}, {"periods", periods}, {"pi", pi}};
+}
+
 json stu_options(const json& options, bool targets) {
   json out = {{"kind", "silu"}, {"targets", targets}, {"contextual", options.at("contextual_seq_len")}};
   if (options.contains("num_heads")) out["heads"] = options["num_heads"];
@@ -131,20 +155,30 @@ json stu_options(const json& options, bool targets) {
   return out;
 }
 
-Node stu_layer(SequenceNet& net, const Node& x, const Node& targets, const json& options, const std::string& prefix) {
-  constexpr double kEps = 1e-6;
+Node stu_parts(SequenceNet& net, const Node& x, const json& options, const std::string& prefix) {
   const auto heads = options.at("num_heads").get<int64_t>(), hidden = heads * options.at("hidden_dim").get<int64_t>(),
              keys = heads * options.at("attention_dim").get<int64_t>();
   const Node all =
-      net.linear(net.norm(x, prefix + "input_norm", kEps), prefix + "uvqk.w", prefix + "uvqk.b", Form::kTransposed);
-  const Node parts = net.layer("split_columns", {{"widths", {hidden, hidden, keys, keys}}}, {all});
+      net.linear(net.norm(x, prefix + "input_norm", kStuEps), prefix + "uvqk.w", prefix + "uvqk.b", Form::kTransposed);
+  return net.layer("split_columns", {{"widths", {hidden, hidden, keys, keys}}}, {all});
+}
+
+Node stu_layer(SequenceNet& net, const Node& x, const Node& targets, const json& options, const std::string& prefix,
+               const StuCache& before) {
+  const Node parts = stu_parts(net, x, options, prefix);
   const Node u = activation(net, parts, "silu");
   json attention = stu_options(options, !targets.empty());
   if (const json& alpha = options.at("attn_alpha"); alpha.is_number() && alpha != 0) attention["scale"] = alpha;
   std::vector<Node> inputs = {parts + ":2", parts + ":3", parts + ":1"};
+  if (!before.keys.empty()) {
+    attention["last_rows"] = true;
+    inputs[1] = net.layer("concat_sequences", json::object(), {before.keys, inputs[1]});
+    inputs[2] = net.layer("concat_sequences", json::object(), {before.values, inputs[2]});
+  }
   if (!targets.empty()) inputs.push_back(targets);
   const Node o = net.layer("attention", attention, inputs);
-  const json norm = {{"eps", kEps}, {"groups", options.at("group_norm").get<bool>() ? heads : 1}};
+  const bool groups = options.at("group_norm").get<bool>();
+  const json norm = {{"eps", kStuEps}, {"groups", groups ? options.at("num_heads").get<int64_t>() : 1}};
   const Node scaled =
       net.layer("layer_norm", norm, {o}, {{prefix + "output_norm.w", "weight"}, {prefix + "output_norm.b", "bias"}});
   const Node y = product(net, u, scaled);

@@ -26,8 +26,21 @@ SequenceNet::Node model(SequenceNet& net, const SequenceNet::Node& items, const 
 
 // Options of the layer "attention" for one of STU.
 json stu_options(const json& options, bool targets);
+// The parts u, v, q and k of a layer of STU: outputs 0 to 3 of a node.
+SequenceNet::Node stu_parts(SequenceNet& net, const SequenceNet::Node& x, const json& options,
+                            const std::string& prefix);
+// Keys and values of rows before those of a layer; "" without.
+struct StuCache {
+  SequenceNet::Node keys, values;
+};
 // `targets`: numbers of targets; "" without.
 SequenceNet::Node stu_layer(SequenceNet& net, const SequenceNet::Node& x, const SequenceNet::Node& targets,
-                            const json& options, const std::string& prefix);
+                            const json& options, const std::string& prefix, const StuCache& before = {});
+
+// SimpleContextualizedMLP, and linear layers whose parameters are `name`.w and `name`.b.
+SequenceNet::Node swish_mlp(SequenceNet& net, const SequenceNet::Node& x, const std::string& prefix, double eps = 1e-5);
+SequenceNet::Node swish_norm(SequenceNet& net, const SequenceNet::Node& x, const std::string& name, double eps = 1e-5);
+SequenceNet::Node named_linear(SequenceNet& net, const SequenceNet::Node& x, const std::string& name);
+json calendar_options(const json& pairs, const json& pi);
 
 }  // namespace tessera::cli

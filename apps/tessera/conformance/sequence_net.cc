@@ -23,6 +23,15 @@ Tensor turned(const Tensor& from, SequenceNet::Form form) {
   return to;
 }
 
+// One of the parts that the first dimension counts.
+Tensor part_of(const Tensor& all, int64_t part) {
+  if (part < 0) return all;
+  const std::vector<int64_t> shape(all.shape().begin() + 1, all.shape().end());
+  Tensor out = Tensor::empty(shape);
+  std::copy_n(all.data<float>() + part * out.numel(), out.numel(), out.data<float>());
+  return out;
+}
+
 }  // namespace
 
 SequenceNet::Node SequenceNet::sequence(const Tensor& rows, const Tensor& offsets) {
@@ -97,7 +106,8 @@ std::vector<Tensor> SequenceNet::forward(const std::vector<Node>& outputs) {
   for (const Node& node : outputs) graph_.heads.push_back({str_cat("head_", graph_.heads.size()), node});
   model_.emplace(c_.runtime, graph_, LayerGraphOptions{.sequence_heads = true});
   for (const Taken& taken : taken_) {
-    const Tensor from = turned(parameter(taken.parameter.given), taken.parameter.form), to = found(taken, false);
+    const Tensor given = part_of(parameter(taken.parameter.given), taken.parameter.part);
+    const Tensor from = turned(given, taken.parameter.form), to = found(taken, false);
     if (from.numel() != to.numel()) fail(Code::kInvalidArgument, taken.parameter.given, " has another size here");
     std::copy_n(from.data<float>(), from.numel(), to.data<float>());
   }
@@ -129,10 +139,21 @@ void SequenceNet::backward(const std::vector<Tensor>& grads) {
   const json& wanted = field_or_null(c_.expect, "param_grads");
   for (const Taken& taken : taken_) {
     if (!wanted.is_object() || !wanted.contains(taken.parameter.given)) continue;
-    const json& want = wanted.at(taken.parameter.given);
-    const Tensor got = turned(found(taken, true), taken.parameter.form);
-    check_gradient("param_grads." + taken.parameter.given, want, got);
+    if (taken.parameter.part > 0) continue;  // gathered with the first
+    check_gradient("param_grads." + taken.parameter.given, wanted.at(taken.parameter.given),
+                   gathered(taken.parameter.given));
   }
+}
+
+Tensor SequenceNet::gathered(const std::string& given) const {
+  std::vector<float> all;
+  for (const Taken& taken : taken_) {
+    if (taken.parameter.given != given) continue;
+    const Tensor got = turned(found(taken, true), taken.parameter.form);
+    if (taken.parameter.part < 0) return got;
+    all.insert(all.end(), got.data<float>(), got.data<float>() + got.numel());
+  }
+  return Tensor::from(all);
 }
 
 Tensor SequenceNet::gradient(const Node& input) const {
@@ -152,9 +173,11 @@ Tensor SequenceNet::parameter_gradient(const std::string& given) const {
   return taken == taken_.end() ? Tensor() : turned(found(*taken, true), taken->parameter.form);
 }
 
-void SequenceNet::check(const std::vector<Named>& outputs, const std::vector<Named>& inputs) {
+void SequenceNet::check(const std::vector<Named>& outputs, const std::vector<Named>& inputs,
+                        const std::vector<Node>& also) {
   std::vector<Node> nodes;
   for (const Named& output : outputs) nodes.push_back(output.node);
+  nodes.insert(nodes.end(), also.begin(), also.end());
   const std::vector<Tensor> got = forward(nodes);
   std::vector<Tensor> grads;
   const json& given_grads = field_or_null(c_.given, "output_grads");
@@ -167,6 +190,7 @@ void SequenceNet::check(const std::vector<Named>& outputs, const std::vector<Nam
                         : Tensor());
   }
   if (!given_grads.is_object() || given_grads.empty()) return;
+  grads.resize(nodes.size());
   backward(grads);
   for (const Named& input : inputs) {
     const json& want = c_.expect.at("input_grads").at(input.name);

@@ -45,6 +45,7 @@ class SequenceNet {
   struct Parameter {
     std::string given, own;  // "attn.wq", "weight"
     Form form = Form::kSame;
+    int64_t part = -1;  // index in the case's first dimension; -1: all of it
   };
   Node layer(const std::string& type, const json& options, const std::vector<Node>& inputs,
              const std::vector<Parameter>& parameters = {});
@@ -69,12 +70,16 @@ class SequenceNet {
   // The rows of the layer `node`, after its only parameter was filled with the numbers of its rows.
   Tensor forward_numbered(const Node& node);
 
-  // Compares expect.outputs[name] with the rows of `nodes`, and gradients of these inputs, after a backward.
+  // Offsets of an output of the last forward that is a sequence.
+  const Tensor& offsets(size_t output) const { return model_->head_offsets(output); }
+
+  // Compares expect.outputs[name] with the rows of `nodes`, and gradients of these inputs, after a backward. Nodes in
+  // `also` follow as outputs that are not compared.
   struct Named {
     std::string name;
     Node node;
   };
-  void check(const std::vector<Named>& outputs, const std::vector<Named>& inputs);
+  void check(const std::vector<Named>& outputs, const std::vector<Named>& inputs, const std::vector<Node>& also = {});
   const json& params() const { return c_.given.at("params"); }
   bool has(const std::string& parameter) const;
   Tensor parameter(const std::string& name) const { return tensor_from(params().at(name)); }
@@ -85,6 +90,8 @@ class SequenceNet {
     std::string name;  // in the graph: "layer_3.weight"
   };
   Tensor found(const Taken& taken, bool gradient) const;
+  // The gradient of a parameter of the case, of whose parts layers may have taken some.
+  Tensor gathered(const std::string& given) const;
   std::vector<Tensor> run();
 
   CaseContext& c_;

@@ -1,6 +1,7 @@
 // Area "sequences": attention, blocks and models over sequences, encoders, and moves of rows, as graphs of the core.
 #include <cmath>
 
+#include "conformance/dlrm_hstu_ops.h"
 #include "conformance/item_ops.h"
 #include "conformance/sequence_blocks.h"
 
@@ -11,7 +12,12 @@ using Node = SequenceNet::Node;
 
 Tensor offsets_of(const CaseContext& c) { return input_of(c, "offsets"); }
 
-[[noreturn]] void skip(const std::string& what) { throw SkipCase{"not supported: " + what}; }
+// Offsets of samples that have the rows of both.
+Tensor sum_of(const Tensor& a, const Tensor& b) {
+  const Tensor out = Tensor::empty({a.numel()}, DType::kInt64);
+  for (int64_t s = 0; s < a.numel(); ++s) out.data<int64_t>()[s] = static_cast<int64_t>(a.item(s) + b.item(s));
+  return out;
+}
 
 void softmax_attention_op(CaseContext& c) {
   const json& o = options_of(c);
@@ -55,14 +61,30 @@ void model_op(CaseContext& c, bool hstu) {
 }
 
 void stu_attention_op(CaseContext& c) {
-  if (has_input(c, "attn_scale")) skip("stu_attention with attn_scale");
   SequenceNet net(c, offsets_of(c));
   const Node q = net.sequence(input_of(c, "q")), k = net.sequence(input_of(c, "k")), v = net.sequence(input_of(c, "v"));
   std::vector<Node> inputs = {q, k, v};
   json options = stu_options(options_of(c), has_input(c, "num_targets"));
   options["scale"] = options_of(c).at("alpha");
   if (has_input(c, "num_targets")) inputs.push_back(net.integers(input_of(c, "num_targets")));
-  net.check({{"out", net.layer("attention", options, inputs)}}, {{"q", q}, {"k", k}, {"v", v}});
+  if (!has_input(c, "attn_scale"))
+    return net.check({{"out", net.layer("attention", options, inputs)}}, {{"q", q}, {"k", k}, {"v", v}});
+  // Factors of rows, or one, which each sample gets.
+  options["length"] = 1;
+  const Node attended = net.layer("attention", options, inputs);
+  const Tensor given = input_of(c, "attn_scale");
+  const auto samples = static_cast<size_t>(offsets_of(c).numel() - 1);
+  const bool of_rows = given.dim() > 0;
+  const Node factors =
+      of_rows ? net.sequence(given) : net.dense(Tensor::from(std::vector(samples, static_cast<float>(given.item(0)))));
+  const Node out = net.layer("scale_rows", json::object(), {attended, factors});
+  std::vector<SequenceNet::Named> named = {{"q", q}, {"k", k}, {"v", v}};
+  if (of_rows) named.push_back({"attn_scale", factors});
+  net.check({{"out", out}}, named);
+  if (of_rows) return;
+  const Tensor parts = net.gradient(factors), sum = Tensor::zeros({1});
+  for (int64_t s = 0; s < parts.numel(); ++s) sum.data<float>()[0] += parts.data<float>()[s];
+  net.check_gradient("input_grads.attn_scale", c.expect.at("input_grads").at("attn_scale"), sum);
 }
 
 // Which rows a row sees: the weights of an attention with queries and keys 1, over the unit matrix.
@@ -133,8 +155,6 @@ void add_timestamp_positions_op(CaseContext& c) {
   SequenceNet net(c, offsets_of(c));
   const Node x = net.sequence(input_of(c, "x")), times = net.integers(input_of(c, "timestamps"), x);
   const bool targets = has_input(c, "num_targets");
-  const int64_t buckets = net.parameter("timestamp").size(0) - 1;
-  if (buckets != o.at("time_bucket_cap").get<int64_t>()) skip("a cap of time buckets below the rows of their table");
   std::vector<Node> inputs = {x};
   if (targets) inputs.push_back(net.integers(input_of(c, "num_targets")));
   const json where = {{"length", net.parameter("position").size(0)},
@@ -142,7 +162,9 @@ void add_timestamp_positions_op(CaseContext& c) {
                       {"targets", targets},
                       {"contextual", o.at("contextual_seq_len")},
                       {"scale", o.at("alpha")}};
-  const json when = {{"kind", o.at("time_bucket_fn")}, {"buckets", buckets}};
+  const json when = {{"kind", o.at("time_bucket_fn")},
+                     {"buckets", o.at("time_bucket_cap")},
+                     {"rows", net.parameter("timestamp").size(0)}};
   const Node placed = net.layer("position_embedding", where, inputs, {{"position", "weight"}});
   net.check({{"out", net.layer("time_encoding", when, {placed, times}, {{"timestamp", "weight"}})}}, {{"x", x}});
   for (const char* name : {"position_index", "time_bucket"}) {
@@ -163,23 +185,26 @@ void add_timestamp_positions_op(CaseContext& c) {
 // Every sample has its history's actions, and then one row for each target.
 void action_encoder_op(CaseContext& c) {
   const json& o = options_of(c);
-  if (!o.at("watchtime").is_null()) skip("action_encoder with watchtime");
+  const bool watched = !o.at("watchtime").is_null();
   const Tensor actions = input_of(c, "actions"), history = input_of(c, "uih_offsets"),
                ends = input_of(c, "target_offsets");
-  std::vector<int64_t> all, offsets = {0}, targets;
+  std::vector<int64_t> all, seconds, offsets = {0}, targets;
   for (int64_t s = 0; s + 1 < history.numel(); ++s) {
-    for (auto i = static_cast<int64_t>(history.item(s)); i < static_cast<int64_t>(history.item(s + 1)); ++i)
+    for (auto i = static_cast<int64_t>(history.item(s)); i < static_cast<int64_t>(history.item(s + 1)); ++i) {
       all.push_back(static_cast<int64_t>(actions.item(i)));
+      seconds.push_back(watched ? static_cast<int64_t>(input_of(c, "watchtimes").item(i)) : 0);
+    }
     targets.push_back(static_cast<int64_t>(ends.item(s + 1) - ends.item(s)));
     all.resize(all.size() + static_cast<size_t>(targets.back()), 0);
+    seconds.resize(all.size(), 0);
     offsets.push_back(std::ssize(all));
   }
   SequenceNet net(c, Tensor::from(offsets));
   const Node rows = net.sequence(Tensor::zeros({std::ssize(all), 1}));
-  const Node codes = net.integers(Tensor::from(all), rows), counts = net.integers(Tensor::from(targets));
-  const json options = {
-      {"actions", o.at("action_weights")}, {"dim", net.parameter("table").size(1)}, {"targets", true}};
-  net.check({{"out", net.layer("action_embedding", options, {codes, counts},
+  std::vector<Node> inputs = {net.integers(Tensor::from(all), rows)};
+  if (watched) inputs.push_back(net.integers(Tensor::from(seconds), rows));
+  inputs.push_back(net.integers(Tensor::from(targets)));
+  net.check({{"out", net.layer("action_embedding", action_options(net, o, "table"), inputs,
                                {{"table", "weight"}, {"target_row", "target"}})}},
             {});
 }
@@ -190,18 +215,13 @@ SequenceNet net_of_rows(CaseContext& c) { return {c, equal_offsets(input_of(c, "
 void swish_layer_norm_op(CaseContext& c) {
   SequenceNet net = net_of_rows(c);
   const Node x = net.sequence(input_of(c, "x"));
-  const Node out = net.layer("swish_layer_norm", {{"eps", options_of(c).at("eps")}}, {x},
-                             {{"w", "norm.weight"}, {"b", "norm.bias"}});
-  net.check({{"out", out}}, {{"x", x}});
+  net.check({{"out", swish_norm(net, x, "", options_of(c).at("eps").get<double>())}}, {{"x", x}});
 }
 
 void swish_mlp_op(CaseContext& c) {
   SequenceNet net = net_of_rows(c);
   const Node x = net.sequence(input_of(c, "x"));
-  const json eps = {{"eps", options_of(c).at("eps")}};
-  const Node swish = net.layer("swish_layer_norm", eps, {net.linear(x, "l1.w", "l1.b")},
-                               {{"sln.w", "norm.weight"}, {"sln.b", "norm.bias"}});
-  net.check({{"out", net.norm(net.linear(swish, "l2.w", "l2.b"), "ln", eps["eps"].get<double>())}}, {{"x", x}});
+  net.check({{"out", swish_mlp(net, x, "", options_of(c).at("eps").get<double>())}}, {{"x", x}});
 }
 
 void l2_norm_op(CaseContext& c) {
@@ -214,15 +234,6 @@ void layer_norm_op(CaseContext& c) {
   SequenceNet net = net_of_rows(c);
   const Node x = net.sequence(input_of(c, "x"));
   net.check({{"out", net.norm(x, "", options_of(c).at("eps").get<double>())}}, {{"x", x}});
-}
-
-json calendar_options(const json& pairs, const json& pi) {
-  json units = json::array(), periods = json::array();
-  for (const json& pair : pairs) {
-    units.push_back(pair.at(0));
-    periods.push_back(pair.at(1));
-  }
-  return {{"kind", "calendar"}, {"units", units}, {"periods", periods}, {"pi", pi}};
 }
 
 void timestamp_norm_op(CaseContext& c) {
@@ -280,9 +291,7 @@ void split_columns_op(CaseContext& c) {
   const char* known = has_input(c, "left_offsets") ? "left_offsets" : "right_offsets";
   const int64_t samples = input_of(c, known).numel() - 1;
   const Tensor left = side_offsets(c, "left", samples), right = side_offsets(c, "right", samples);
-  const Tensor both = Tensor::empty({samples + 1}, DType::kInt64);
-  for (int64_t s = 0; s <= samples; ++s) both.data<int64_t>()[s] = static_cast<int64_t>(left.item(s) + right.item(s));
-  SequenceNet net(c, both);
+  SequenceNet net(c, sum_of(left, right));
   const Node x = net.sequence(input_of(c, "x"));
   const Node like = net.sequence(Tensor::zeros({static_cast<int64_t>(left.item(samples)), 1}), left);
   const Node parts = net.layer("split_sequences", json::object(), {x, like});
@@ -297,21 +306,95 @@ void gather_rows_op(CaseContext& c) {
             {{"x", x}});
 }
 
-// Ops of the recorded file that no layer computes.
-constexpr const char* kNotBuilt[] = {"hstu_bias",
-                                     "stu_cached",
-                                     "content_encoder",
-                                     "parameterized_mlp",
-                                     "contextual_preprocessor",
-                                     "interleave_preprocessor",
-                                     "multitask",
-                                     "dlrm_hstu_user_tower",
-                                     "jagged_dense_bmm_broadcast_add",
-                                     "jagged_padded",
-                                     "replace_last_n",
-                                     "split_l2",
-                                     "gbce_beta",
-                                     "time_bucket"};
+void jagged_bmm_op(CaseContext& c) {
+  SequenceNet net(c, offsets_of(c));
+  const Node x = net.sequence(input_of(c, "x")), matrices = net.dense(input_of(c, "dense")),
+             bias = net.dense(input_of(c, "bias"));
+  const Node products = net.layer("sample_linear", json::object(), {x, matrices});
+  net.check({{"out", net.layer("add", json::object(), {products, bias})}},
+            {{"x", x}, {"dense", matrices}, {"bias", bias}});
+}
+
+void jagged_padded_op(CaseContext& c) {
+  const json& o = options_of(c);
+  SequenceNet net(c, offsets_of(c));
+  const Node x = net.sequence(input_of(c, "x"));
+  const json& length = o.at("max_length");
+  const Node padded = net.layer("pad_rows", {{"length", length}, {"value", o.at("padding_value")}}, {x});
+  net.check({{"padded", padded}, {"back", net.layer("unpad_rows", {{"length", length}}, {padded, x})}}, {{"x", x}});
+}
+
+void replace_last_op(CaseContext& c) {
+  SequenceNet net(c, input_of(c, "left_offsets"));
+  const Node left = net.sequence(input_of(c, "left")),
+             right = net.sequence(input_of(c, "right"), input_of(c, "right_offsets"));
+  net.check({{"out", net.layer("replace_last", json::object(), {left, right})}}, {{"left", left}, {"right", right}});
+}
+
+// The contextual rows in front, the prefix, and the rest, which the contextual rows join.
+void split_l2_op(CaseContext& c) {
+  const auto contextual = options_of(c).at("contextual_seq_len").get<int64_t>();
+  const Tensor prefix = input_of(c, "prefix_offsets"), rest = input_of(c, "rest_offsets");
+  SequenceNet net(c, sum_of(prefix, rest));
+  const auto like = [&](const Tensor& offsets) {
+    return net.sequence(Tensor::zeros({static_cast<int64_t>(offsets.item(offsets.numel() - 1)), 1}), offsets);
+  };
+  const auto split = [&](const Node& x, const Tensor& first) {
+    return net.layer("split_sequences", json::object(), {x, like(first)});
+  };
+  const Node x = net.sequence(input_of(c, "x"));
+  if (contextual == 0) {
+    const Node parts = split(x, prefix);
+    return net.check({{"prefix", parts}, {"rest", parts + ":1"}}, {{"x", x}});
+  }
+  const Node front = split(x, equal_offsets(prefix.numel() - 1, contextual)), parts = split(front + ":1", prefix);
+  net.check({{"prefix", parts}, {"rest", net.layer("concat_sequences", json::object(), {front, parts + ":1"})}},
+            {{"x", x}});
+}
+
+// The bucket is the row of the time bias that a linear attention adds: of the time from a sample's one row to the next.
+void time_bucket_op(CaseContext& c) {
+  const Tensor delta = input_of(c, "delta");
+  const int64_t samples = delta.numel();
+  SequenceNet net(c, equal_offsets(samples, 1));
+  const Tensor twos = Tensor::from(std::vector<float>(static_cast<size_t>(samples), 2.0F)).reshape({samples, 1});
+  const Node zero = net.sequence(Tensor::zeros({samples, 1})), two = net.sequence(twos);
+  const Node now = net.integers(Tensor::zeros({samples}, DType::kInt64), zero), next = net.integers(delta);
+  const json options = {{"kind", "linear"}, {"length", 2},        {"scale", 1},
+                        {"bias", "time"},   {"next_times", true}, {"buckets", options_of(c).at("num_buckets")}};
+  check_integers(c, "bucket", net.forward_numbered(net.layer("attention", options, {zero, zero, two, now, next})));
+}
+
+// The biases are the weights of a linear attention whose queries are 0, over unit vectors.
+void hstu_bias_op(CaseContext& c) {
+  const json& o = options_of(c);
+  const auto length = o.at("max_seq_len").get<int64_t>();
+  const std::vector<int64_t> bounds = integers_of(offsets_of(c));
+  SequenceNet net(c, offsets_of(c));
+  const Tensor units = Tensor::zeros({bounds.back(), length});
+  for (size_t s = 0; s + 1 < bounds.size(); ++s) {
+    for (int64_t i = bounds[s]; i < bounds[s + 1]; ++i)
+      units.data<float>()[i * length + i - bounds[s]] = static_cast<float>(length);
+  }
+  const Node zero = net.sequence(Tensor::zeros({bounds.back(), 1})), unit = net.sequence(units);
+  const Times times = hstu_times(c, net, zero);
+  const json options = {{"kind", "linear"}, {"length", length},   {"scale", 1},
+                        {"bias", "both"},   {"next_times", true}, {"buckets", o.at("num_buckets")}};
+  const Node bias = net.layer("attention", options, {zero, zero, unit, times.rows, times.next},
+                              {{"pos_w", "position_bias"}, {"ts_w", "time_bias"}});
+  const Tensor got = net.forward({bias})[0], grads = Tensor::zeros(got.shape());
+  for (size_t s = 0; s + 1 < bounds.size(); ++s) {
+    const std::string name = str_cat("bias.", s);
+    const int64_t rows = bounds[s + 1] - bounds[s];
+    const Tensor own = Tensor::empty({rows, rows}), of_own = tensor_from(c.given.at("output_grads").at(name));
+    for (int64_t i = 0; i < rows; ++i) {
+      std::copy_n(got.data<float>() + (bounds[s] + i) * length, rows, own.data<float>() + i * rows);
+      std::copy_n(of_own.data<float>() + i * rows, rows, grads.data<float>() + (bounds[s] + i) * length);
+    }
+    c.check.tensor(name, c.expect.at("outputs").at(name), own);
+  }
+  net.backward({grads});
+}
 
 }  // namespace
 
@@ -337,9 +420,15 @@ OpTable sequence_ops() {
                  {"hour_of_day", hour_of_day_op},
                  {"concat_2d_jagged", concat_op},
                  {"split_2d_jagged", split_columns_op},
-                 {"gather_rows", gather_rows_op}};
+                 {"gather_rows", gather_rows_op},
+                 {"jagged_dense_bmm_broadcast_add", jagged_bmm_op},
+                 {"jagged_padded", jagged_padded_op},
+                 {"replace_last_n", replace_last_op},
+                 {"split_l2", split_l2_op},
+                 {"time_bucket", time_bucket_op},
+                 {"hstu_bias", hstu_bias_op}};
   out.merge(item_ops());
-  for (const char* op : kNotBuilt) out.emplace(op, [op](CaseContext&) { skip(op); });
+  out.merge(dlrm_hstu_ops());
   return out;
 }
 

@@ -95,6 +95,7 @@ Values find_inputs(const tsr_module& api, void* self) {
     tries.push_back({rows, rows, rows, times, counts});
     tries.push_back({rows, rows, rows, times, counts, counts});
     tries.push_back({times, counts});
+    tries.push_back({times, times});
     tries.push_back({rows, rows, times, times});  // states and candidates, with ids
     tries.push_back({rows, rows, rows, times, times});
   }

@@ -198,6 +198,34 @@ TEST(LayerGraphs, HaveTheGradientsOfSequencesThatLayersGive) {
               HasSubstr("a layer takes the ids of \"seen\", but sample 1 of a batch has 1 of them and 0 rows"));
 }
 
+// In training rows are hidden at random, a new choice in each step; outside it, each sample's last row is.
+TEST(LayerGraphs, HideRowsThatAModelIsToTell) {
+  std::vector<EmbeddingBagConfig> all = tables();
+  all[1].pooling = PoolingType::kNone;
+  ModelGraph model = graph_over(2, all);
+  model.layers = {{"hidden", "mask_rows", {"seen"}, R"({"rate": 0.3})"}};
+  model.heads = {{"rows", "hidden"}, {"masks", "hidden:1"}};
+  LayerGraph graph(runtime(), model, {.seed = 3, .sequence_heads = true});
+  constexpr int64_t kRows = 2000;
+  const Tensor dense = random_matrix(3, 2, 1), pooled = random_matrix(3, 3, 2), seen = random_matrix(kRows, 3, 3);
+  const std::vector<DenseInput> given = {{seen, Tensor::from(std::vector<int64_t>{0, 2, 2, kRows})},
+                                         {random_matrix(3, 3, 4), Tensor::from(std::vector<int64_t>{0, 1, 2, 3})}};
+  const Tensor learnt = graph.parameters()[0]->value;
+  const auto masks = [&](bool trains, int64_t step) {
+    const std::vector<Tensor>& got = graph.forward(dense, pooled, trains, given, {}, {.step = step});
+    const std::vector<float> out = got[1].to_vector<float>();
+    for (int64_t i = 0; i < kRows * 3; ++i)
+      EXPECT_EQ(got[0].item(i), out[static_cast<size_t>(i / 3)] != 0 ? learnt.item(i % 3) : seen.item(i)) << i;
+    return out;
+  };
+  const std::vector<float> first = masks(true, 1), second = masks(true, 2), last = masks(false, 2);
+  EXPECT_NEAR(std::count(first.begin(), first.end(), 1.0F), 0.3 * kRows, 80);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(masks(true, 1), first);
+  EXPECT_EQ(std::count(last.begin(), last.end(), 1.0F), 2);
+  EXPECT_EQ(last[1] + last.back(), 2);
+}
+
 // Sequences of two features may have equal lengths, which each batch must show; those of layers cannot.
 TEST(LayerGraphs, NameSequencesThatHaveDifferentRows) {
   std::vector<EmbeddingBagConfig> all = tables();
