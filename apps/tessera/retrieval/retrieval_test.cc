@@ -154,6 +154,27 @@ TEST(ItemIndex, RefusesWhatCannotBeCompared) {
             "a search is among 1 to 16777216 items with at least one value each, not 0 with 3");
 }
 
+TEST(Retriever, ASampleAsksAboutSomebody) {
+  ModelDescription model;
+  for (const bool needed : {true, false}) {
+    ModelFeature& feature = model.features.emplace_back();
+    feature.name = needed ? "user" : "film";
+    feature.needed = needed;
+  }
+  const std::vector<int64_t> id = {3};
+  const std::vector<int32_t> first = {1, 0}, none = {0, 0}, second = {0, 1};
+  const std::vector<PredictInput::Feature> user_of_first = {{id, first, {}}, {id, second, {}}};
+  try {
+    check_asked(model, {2, {}, user_of_first});
+    ADD_FAILURE() << "the second sample has no user";
+  } catch (const Error& e) {
+    EXPECT_STREQ(e.what(), "sample 1 asks about nobody: the query depends on \"user\", of which it has no id");
+  }
+  EXPECT_NO_THROW(check_asked(model, {1, {}, user_of_first}));
+  model.dense_inputs = 1;
+  EXPECT_NO_THROW(check_asked(model, {2, {}, user_of_first})) << "numbers say who";
+}
+
 TEST(Retriever, ItsOptionsBelongTogether) {
   const auto refusal = [](const RetrieverOptions& options) -> std::string {
     try {

@@ -31,6 +31,7 @@ class Retriever : public Predictor {
     scratch->queries.resize(batch * static_cast<size_t>(items_.dim()));
     const std::span<float> queries = scratch->queries;
     inner_->predict_outputs(input, {&queries, 1});
+    check_asked(model_, input);
     scratch->items.resize(found);
     scratch->scores.resize(found);
     if (batch > 0) search(input, *scratch);
@@ -196,6 +197,22 @@ void check(const RetrieverOptions& options) {
   if (options.top_k == 0) return;
   if (options.top_k < 1 || options.top_k > 10000) fail(Code::kInvalidArgument, "--top-k takes 1 to 10000 items");
   if (options.items.empty()) fail(Code::kInvalidArgument, "--top-k needs --items: a table of the model, or a file");
+}
+
+void check_asked(const ModelDescription& model, const PredictInput& input) {
+  std::string features;
+  for (const ModelFeature& f : model.features) {
+    if (f.needed) features += str_cat(features.empty() ? "\"" : ", \"", f.name, '"');
+  }
+  if (features.empty() || model.dense_inputs > 0) return;
+  for (size_t s = 0; s < static_cast<size_t>(input.batch); ++s) {
+    bool asks = false;
+    for (size_t f = 0; f < model.features.size(); ++f)
+      asks |= model.features[f].needed && input.features[f].lengths[s] > 0;
+    if (!asks)
+      fail(Code::kInvalidArgument, "sample ", s, " asks about nobody: the query depends on ", features,
+           ", of which it has no id");
+  }
 }
 
 void check_items(const ModelOutput& query, int64_t dim, int64_t all, const RetrieverOptions& retriever) {

@@ -24,6 +24,8 @@ struct RetrieverOptions {
 };
 // Throws kInvalidArgument, with the options' names, if only some of them are given.
 void check(const RetrieverOptions& options);
+// kInvalidArgument: a sample has no id of any feature that the query depends on, and the model takes no numbers.
+void check_asked(const ModelDescription& model, const PredictInput& input);
 
 // Makes the values of a layer, or of an input, the model's only output. Throws kInvalidArgument for an unknown name.
 void answer_with(InferenceModel& model, const std::string& layer);

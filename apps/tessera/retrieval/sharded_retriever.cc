@@ -62,6 +62,7 @@ class ShardedRetriever : public ShardedPredictor {
     scratch->queries.resize(batch * static_cast<size_t>(search_.dim));
     scratch->answers.resize(one * static_cast<size_t>(search_.world_size));
     inner_->predict_with_parts(input, 0, scratch->queries, scratch->answers);
+    check_asked(model_, input);
     scratch->parts.clear();
     for (size_t at = 0; at < scratch->answers.size(); at += one)
       scratch->parts.push_back(FoundByPart::in(std::span(scratch->answers).subspan(at, one), input.batch, search_.k));

@@ -18,17 +18,16 @@ void to_scores(std::span<const float> logits, std::span<float> scores) {
   }
 }
 
-// The last row of each sample's sequence; zeros if it has none.
-void take_last_rows(const Tensor& rows, const Tensor& offsets, std::span<float> out) {
+// The last row of each sample's sequence. A sample without one would get an answer that says nothing.
+void take_last_rows(const std::string& name, const Tensor& rows, const Tensor& offsets, std::span<float> out) {
   const int64_t width = rows.size(1), samples = offsets.numel() - 1;
   TESSERA_CHECK(std::ssize(out) == samples * width, "room for each sample's values");
   const int64_t* ends = offsets.data<int64_t>() + 1;
   for (int64_t s = 0; s < samples; ++s) {
-    float* const to = out.data() + s * width;
     if (ends[s] == ends[s - 1])
-      std::fill_n(to, width, 0.0f);
-    else
-      std::copy_n(rows.data<float>() + (ends[s] - 1) * width, width, to);
+      fail(Code::kInvalidArgument, "sample ", s, " has no row of \"", name,
+           "\", whose last row is the answer: ", "give the features that it depends on at least one id");
+    std::copy_n(rows.data<float>() + (ends[s] - 1) * width, width, out.data() + s * width);
   }
 }
 
@@ -222,7 +221,7 @@ void answer(LayerGraph& layers, const std::vector<ModelOutput>& model, const Pre
     if (outputs[h].empty()) continue;
     const std::span<const float> values = heads[h].span<float>();
     if (layers.head_offsets(h).defined()) {
-      take_last_rows(heads[h], layers.head_offsets(h), outputs[h]);
+      take_last_rows(model[h].name, heads[h], layers.head_offsets(h), outputs[h]);
       continue;
     }
     TESSERA_CHECK(outputs[h].size() == values.size(), "room for each sample's values");

@@ -1,11 +1,13 @@
 #include "train/job_setup.h"
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 
 #include "config/read_file.h"
 #include "data/hold_out.h"
 #include "data/reader_choice.h"
+#include "modules/graph_wiring.h"
 #include "tessera/checkpoint.h"
 #include "tessera/planner.h"
 #include "tessera/sdk/nearest.h"
@@ -156,6 +158,34 @@ Samples take_validation(const Config& config, Dataset& data) {
   return validation;
 }
 
+// The most ids that a head gets in evaluation of a feature that is drawn; 0: it takes none.
+int64_t candidates_of(const ModelTrainerOptions& model, const GraphWiring& wiring, size_t head) {
+  const std::vector<std::string> features = features_of(model.graph, wiring, head, model.tables);
+  int64_t out = 0;
+  for (const DrawnFeature& drawn : model.drawn) {
+    if (drawn.when == DrawnFeature::When::kTraining) continue;
+    if (std::find(features.begin(), features.end(), drawn.name) == features.end()) continue;
+    out = std::max(out, drawn.draw == DrawnFeature::Draw::kAll ? drawn.rows - drawn.first : drawn.count);
+  }
+  return out;
+}
+
+// Fails if a metric of ranks, such as "hit_rate@10", counts more places than its head compares items.
+void check_places(const Config& config, const Runtime& runtime, const ModelTrainerOptions& model) {
+  if (model.drawn.empty()) return;
+  const GraphWiring wiring = wire(model.graph);
+  for (const HeadMetric& m : head_metrics(named_heads(config), config.metrics.names, &runtime)) {
+    const size_t at = m.name.find('@');
+    if (at == std::string::npos) continue;
+    int64_t places = 0;
+    (void)std::from_chars(m.name.data() + at + 1, m.name.data() + m.name.size(), places);
+    const int64_t items = candidates_of(model, wiring, m.head);
+    if (items > 0 && places > items)
+      fail(Code::kInvalidArgument, "the metric \"", m.name, "\" of the head \"", model.graph.heads[m.head].name,
+           "\" counts ", places, " places, but the head compares only ", items, " items: ask for at most ", items);
+  }
+}
+
 JobModel make_model(const Runtime& runtime, const Config& config, const DeviceStreamPtr& device, const JobData& job,
                     const std::shared_ptr<ProcessGroup>& group) {
   const auto seed = static_cast<uint64_t>(config.job.seed);
@@ -168,6 +198,7 @@ JobModel make_model(const Runtime& runtime, const Config& config, const DeviceSt
   o.graph = model_of(runtime, config, job.tables, dense_inputs);
   o.labels = data.labels;
   o.drawn = drawn_features(config, job.tables, data);
+  check_places(config, runtime, o);
   o.seed = seed;
   o.dense_optimizer = dense_spec(config.dense_optimizer);
   o.dense_max_gradient_norm = config.dense_optimizer.max_gradient_norm;

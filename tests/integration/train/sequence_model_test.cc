@@ -378,6 +378,12 @@ TEST_F(NextItem, IsAnsweredForAHistory) {
     EXPECT_EQ(done.status, 2) << done.output;
     return done.output;
   };
+  const Finished nobody = run_tessera(Arguments{"predict", "--model", file("model"), "--data",
+                                                write("rows.tsv", "1\t\t3\t2,5\t\t\t\t\n1\t\t3\t\t\t\t\t\n")} +
+                                          best,
+                                      60);
+  EXPECT_EQ(nobody.status, 2) << nobody.output;
+  EXPECT_THAT(nobody.output, HasSubstr("sample 1 has no row of \"states\", whose last row is the answer"));
   EXPECT_THAT(refused(best + Arguments{"--exclude", "sen"}),
               HasSubstr("--exclude: the model has no feature \"sen\", only user, items, next, seen, drawn, all"));
   EXPECT_THAT(refused({"--top-k", "21", "--items", "item", "--query", "states"}),
@@ -416,6 +422,9 @@ TEST_F(NextItem, SaysWhatIsWrong) {
     EXPECT_EQ(done.status, 2) << done.output;
     return done.output;
   };
+  EXPECT_THAT(refused(settings({"metrics.names=[\"rank.hit_rate@21\"]", "validation.monitor=rank.hit_rate@21"})),
+              HasSubstr("the metric \"hit_rate@21\" of the head \"rank\" counts 21 places, but the head compares only "
+                        "20 items: ask for at most 20"));
   EXPECT_THAT(refused(drawn("drawn?draw=some", "{}")), HasSubstr("option \"draw\" is \"some\", but must be all, unif"));
   EXPECT_THAT(refused(drawn("drawn?draw=popularity&of=nxt", "{}")), HasSubstr("counted in a column of the data"));
   EXPECT_THAT(refused(drawn("drawn?draw=all", R"({kind = "gbce"})")), HasSubstr("the number of items, at least 2"));
