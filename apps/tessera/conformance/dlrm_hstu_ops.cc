@@ -329,13 +329,12 @@ void stu_cached_op(CaseContext& c) {
   const Tensor prefix = offsets_from(before);
   SequenceNet cache(c, prefix);
   const Node parts = stu_parts(cache, cache.sequence(Tensor::from(first).reshape({-1, width})), o, "");
-  const std::vector<Tensor> kept = cache.forward({parts + ":3", parts + ":1"});
+  const Tensor kept = cache.forward({cache.layer("concat", json::object(), {parts + ":3", parts + ":1"})})[0];
   SequenceNet net(c, equal_offsets(samples, delta));
   const Node rows = net.sequence(Tensor::from(last).reshape({-1, width}));
-  const StuCache known{net.sequence(kept[0], prefix), net.sequence(kept[1], prefix)};
   const bool targets = o.at("target_aware").get<bool>() && has_input(c, "num_targets");
   const Node counts = targets ? net.integers(input_of(c, "num_targets")) : "";
-  net.check({{"delta_out", stu_layer(net, rows, counts, o, "", known)}}, {});
+  net.check({{"delta_out", stu_layer(net, rows, counts, o, "", net.sequence(kept, prefix))}}, {});
 }
 
 struct Task {

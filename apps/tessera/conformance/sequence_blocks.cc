@@ -108,10 +108,9 @@ Node model(SequenceNet& net, const Node& items, const Times& times, const json& 
       {"length", positions.size(0)}, {"scale", scale}, {"from", options.at("positions") == "front" ? "front" : "end"}};
   Node x = net.layer("position_embedding", place, {items}, {{"pos_emb", "weight"}});
   if (net.has("type_emb")) {
-    // All rows get the table's first row: positions from a target beyond its end.
-    const json all = {{"length", net.parameter("type_emb").size(0)}, {"from", "target"}};
-    if (net.parameter("type_emb").size(0) != 1) throw SkipCase{"not supported: several types of rows"};
-    x = net.layer("position_embedding", all, {x}, {{"type_emb", "weight"}});
+    // All rows get the table's first row: that of targets, which all are.
+    const json all = {{"length", net.parameter("type_emb").size(0)}, {"from", "target"}, {"targets", true}};
+    x = net.layer("position_embedding", all, {x, x}, {{"type_emb", "weight"}});
   }
   if (net.has("emb_ln.w")) x = net.norm(x, "emb_ln", options.at("eps").get<double>());
   for (int64_t k = 0; k < options.at("num_blocks").get<int64_t>(); ++k) {
@@ -164,16 +163,21 @@ Node stu_parts(SequenceNet& net, const Node& x, const json& options, const std::
 }
 
 Node stu_layer(SequenceNet& net, const Node& x, const Node& targets, const json& options, const std::string& prefix,
-               const StuCache& before) {
+               const Node& before) {
   const Node parts = stu_parts(net, x, options, prefix);
   const Node u = activation(net, parts, "silu");
   json attention = stu_options(options, !targets.empty());
   if (const json& alpha = options.at("attn_alpha"); alpha.is_number() && alpha != 0) attention["scale"] = alpha;
   std::vector<Node> inputs = {parts + ":2", parts + ":3", parts + ":1"};
-  if (!before.keys.empty()) {
+  if (!before.empty()) {
     attention["last_rows"] = true;
-    inputs[1] = net.layer("concat_sequences", json::object(), {before.keys, inputs[1]});
-    inputs[2] = net.layer("concat_sequences", json::object(), {before.values, inputs[2]});
+    const Node own = net.layer("concat", json::object(), {parts + ":3", parts + ":1"});
+    const Node all = net.layer("concat_sequences", json::object(), {before, own});
+    const auto heads = options.at("num_heads").get<int64_t>();
+    const json widths = {heads * options.at("attention_dim").get<int64_t>(),
+                         heads * options.at("hidden_dim").get<int64_t>()};
+    inputs[1] = net.layer("split_columns", {{"widths", widths}}, {all});
+    inputs[2] = inputs[1] + ":1";
   }
   if (!targets.empty()) inputs.push_back(targets);
   const Node o = net.layer("attention", attention, inputs);

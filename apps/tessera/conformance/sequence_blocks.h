@@ -29,13 +29,10 @@ json stu_options(const json& options, bool targets);
 // The parts u, v, q and k of a layer of STU: outputs 0 to 3 of a node.
 SequenceNet::Node stu_parts(SequenceNet& net, const SequenceNet::Node& x, const json& options,
                             const std::string& prefix);
-// Keys and values of rows before those of a layer; "" without.
-struct StuCache {
-  SequenceNet::Node keys, values;
-};
-// `targets`: numbers of targets; "" without.
+// `targets`: numbers of targets; "" without. `before`: keys and values, side by side, of rows before those of x; "" if
+// there are none.
 SequenceNet::Node stu_layer(SequenceNet& net, const SequenceNet::Node& x, const SequenceNet::Node& targets,
-                            const json& options, const std::string& prefix, const StuCache& before = {});
+                            const json& options, const std::string& prefix, const SequenceNet::Node& before = {});
 
 // SimpleContextualizedMLP, and linear layers whose parameters are `name`.w and `name`.b.
 SequenceNet::Node swish_mlp(SequenceNet& net, const SequenceNet::Node& x, const std::string& prefix, double eps = 1e-5);
