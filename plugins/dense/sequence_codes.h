@@ -58,8 +58,8 @@ class PositionEmbedding : public CodeLayer {
   float scale_;
 };
 
-// "time_encoding": of the times of a sequence's rows, which the other inputs have one after the other; "contextual" rows
-// in front have the time 0. "kind": "sqrt" or "log" of the time to the sample's last row in units of "unit" (60)
+// "time_encoding": of the times of a sequence's rows, which the other inputs have one after the other; "contextual"
+// rows in front have the time 0. "kind": "sqrt" or "log" of the time to the sample's last row in units of "unit" (60)
 // chooses one of the learnt rows 0 to "buckets", which is added; "calendar" appends cosine and sine of the time for
 // each of "units" ([3600, 86400]) and "periods" ([24, 7]), with "pi". Parameter "weight" [rows, width], except for
 // calendar; "rows" is by default buckets + 1.
@@ -99,7 +99,7 @@ class ActionEmbedding : public CodeLayer {
  private:
   void compute(const tessera::sdk::ModuleCall& call, float* const* parameters) const override;
   void compute_back(const tessera::sdk::ModuleCall& call, float* const* gradients) const override;
-  // The place of the first integers among the inputs: behind a sequence of rows, if there is one.
+  // The place of the first integers among the inputs: after a sequence of rows, if there is one.
   static size_t codes_at(const tessera::sdk::ModuleCall& call) { return is_float(call.inputs[0].dtype) ? 1 : 0; }
   int64_t with_thresholds(int64_t bits, int64_t number) const;
   // Calls target(row) for targets, and action(row, k) for each action k that a row has.

@@ -57,8 +57,8 @@ class PadRows : public MovesRows {
   float value_;
 };
 
-// "unpad_rows": the inverse. The first input has "length" rows of each sample side by side; the second, a sequence, says
-// how many there are; those beyond "length" are zeros.
+// "unpad_rows": the inverse. The first input has "length" rows of each sample side by side. The second, a sequence,
+// says how many there are; those beyond "length" are zeros.
 class UnpadRows : public MovesRows {
  public:
   explicit UnpadRows(const tessera::sdk::Setup& setup);

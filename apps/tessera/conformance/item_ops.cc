@@ -134,7 +134,7 @@ void gbce_op(CaseContext& c) {
   with_negatives(c, {{"kind", "gbce"}, {"t", o.at("t")}, {"items", o.at("num_items")}});
 }
 
-// The formula in double; and the factor that the loss itself has, seen at a positive of -30 whose negatives cost nothing.
+// The formula in double. The loss has the same factor: it shows at a positive of -30 whose negatives cost nothing.
 void gbce_beta_op(CaseContext& c) {
   const json& o = options_of(c);
   const auto negatives = o.at("num_negatives").get<int64_t>(), items = o.at("num_items").get<int64_t>();

@@ -198,7 +198,7 @@ TEST(LayerGraphs, HaveTheGradientsOfSequencesThatLayersGive) {
               HasSubstr("a layer takes the ids of \"seen\", but sample 1 of a batch has 1 of them and 0 rows"));
 }
 
-// In training rows are hidden at random, a new choice in each step; outside it, each sample's last row is.
+// Rows are hidden at random in training, a new choice in each step. Outside it, each sample's last row is hidden.
 TEST(LayerGraphs, HideRowsThatAModelIsToTell) {
   std::vector<EmbeddingBagConfig> all = tables();
   all[1].pooling = PoolingType::kNone;
