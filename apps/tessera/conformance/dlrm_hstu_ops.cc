@@ -25,7 +25,7 @@ Tensor offsets_from(const std::vector<int64_t>& lengths) {
 }
 
 Tensor lengths_of(const Tensor& offsets) {
-  const Tensor out = Tensor::empty({offsets.numel() - 1}, DType::kInt64);
+  Tensor out = Tensor::empty({offsets.numel() - 1}, DType::kInt64);
   for (int64_t s = 0; s < out.numel(); ++s)
     out.data<int64_t>()[s] = static_cast<int64_t>(offsets.item(s + 1) - offsets.item(s));
   return out;
@@ -177,7 +177,7 @@ class Preprocessed {
 // An integer as columns that a float32 holds, and back.
 constexpr int64_t kDigits = 3, kBase = 1 << 21;
 Tensor columns_from(const Tensor& integers) {
-  const Tensor out = Tensor::empty({integers.numel(), kDigits});
+  Tensor out = Tensor::empty({integers.numel(), kDigits});
   const std::vector<int64_t> values = integers_of(integers);
   for (size_t i = 0; i < values.size(); ++i) {
     int64_t rest = values[i];
@@ -187,7 +187,7 @@ Tensor columns_from(const Tensor& integers) {
   return out;
 }
 Tensor integers_from(const Tensor& columns) {
-  const Tensor out = Tensor::zeros({columns.size(0)}, DType::kInt64);
+  Tensor out = Tensor::zeros({columns.size(0)}, DType::kInt64);
   for (int64_t i = 0; i < out.numel(); ++i) {
     for (int64_t d = kDigits - 1; d >= 0; --d)
       out.data<int64_t>()[i] = out.data<int64_t>()[i] * kBase + static_cast<int64_t>(columns.item(i * kDigits + d));

@@ -14,7 +14,7 @@ Tensor offsets_of(const CaseContext& c) { return input_of(c, "offsets"); }
 
 // Offsets of samples that have the rows of both.
 Tensor sum_of(const Tensor& a, const Tensor& b) {
-  const Tensor out = Tensor::empty({a.numel()}, DType::kInt64);
+  Tensor out = Tensor::empty({a.numel()}, DType::kInt64);
   for (int64_t s = 0; s < a.numel(); ++s) out.data<int64_t>()[s] = static_cast<int64_t>(a.item(s) + b.item(s));
   return out;
 }

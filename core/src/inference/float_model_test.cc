@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "inference/input_check.h"
 #include "inference/test_model.h"
 
 namespace tessera {
@@ -186,6 +187,22 @@ TEST_F(Refused, TablesThatAreNotThoseOfTheConfig) {
   EXPECT_THAT(open(small_tensors(), {}).first,
               AllOf(HasSubstr("tables have the right features"), HasSubstr("--config")))
       << "four tables cannot be five features";
+}
+
+TEST(NeededFeatures, LeavesOutIdsOfOthers) {
+  ModelDescription model;
+  model.features.resize(2);
+  model.features[0].needed = false;
+  inference::NeededFeatures needed(model);
+  const std::vector<int64_t> ids = {4, 5};
+  const std::vector<int32_t> lengths = {2, 0};
+  const std::vector<PredictInput::Feature> features = {{ids, lengths, {}}, {ids, lengths, {}}};
+  const PredictInput out = needed.of({2, {}, features});
+  EXPECT_TRUE(out.features[0].values.empty());
+  EXPECT_EQ(out.features[0].lengths.size(), 2u);
+  EXPECT_EQ(out.features[0].lengths[0], 0);
+  EXPECT_EQ(out.features[1].values.data(), ids.data());
+  EXPECT_EQ(out.features[1].lengths[0], 2);
 }
 
 }  // namespace

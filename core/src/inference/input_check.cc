@@ -108,4 +108,20 @@ Problem problem_with(const ModelDescription& model, const PredictInput& input) {
   return {};
 }
 
+NeededFeatures::NeededFeatures(const ModelDescription& model) {
+  for (const ModelFeature& feature : model.features) needed_.push_back(feature.needed);
+}
+
+PredictInput NeededFeatures::of(const PredictInput& input) {
+  const auto batch = static_cast<size_t>(input.batch);
+  if (zeros_.size() < batch) zeros_.resize(batch, 0);
+  features_.assign(input.features.begin(), input.features.end());
+  for (size_t f = 0; f < features_.size(); ++f) {
+    if (!needed_[f]) features_[f] = {{}, std::span<const int32_t>(zeros_).first(batch), {}};
+  }
+  PredictInput out = input;
+  out.features = features_;
+  return out;
+}
+
 }  // namespace tessera::inference

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "tessera/predictor.h"
 
@@ -17,5 +18,18 @@ Problem problem_with(const ModelDescription& model, const PredictInput& input);
 
 // Counts ids outside [0, rows).
 int64_t count_bad(std::span<const int64_t> ids, int64_t rows);
+
+// Takes the ids of features that no output depends on out of inputs, so that they are not looked up.
+class NeededFeatures {
+ public:
+  explicit NeededFeatures(const ModelDescription& model);
+  // Valid until the next call. Allocates nothing once the largest batch was seen.
+  PredictInput of(const PredictInput& input);
+
+ private:
+  std::vector<bool> needed_;
+  std::vector<PredictInput::Feature> features_;
+  std::vector<int32_t> zeros_;
+};
 
 }  // namespace tessera::inference

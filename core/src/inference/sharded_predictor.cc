@@ -89,6 +89,7 @@ class Sharded : public ShardedPredictor {
         counts_(options.counts ? options.counts : std::make_shared<PredictorCounts>(model_.tables.size())),
         bad_ids_(model_.tables.size()),
         first_ids_(model_.graph, model_.description),
+        needed_(model_.description),
         bags_(shard<QuantEmbeddingBagCollectionSharder, ShardedEmbeddingBagCollection>(runtime, options, false)) {
     TESSERA_CHECK(counts_->bad_ids.size() == model_.tables.size(), "a count for each table");
     if (!tables_of(model_, true).empty())
@@ -202,12 +203,13 @@ class Sharded : public ShardedPredictor {
     std::span<std::byte> answers;
   };
 
-  void predict(const PredictInput& input, std::span<const std::span<float>> outputs, const Asked* asked) {
+  void predict(const PredictInput& given, std::span<const std::span<float>> outputs, const Asked* asked) {
     if (group_->rank() != 0)
       fail(Code::kFailedPrecondition, "rank 0 predicts, and this is rank ", group_->rank(), ": call serve_shard()");
-    const Problem problem = problem_with(model(), input);
+    const Problem problem = problem_with(model(), given);
     if (problem.code != Code::kOk) throw Error(problem.code, problem.sentence);
     const std::lock_guard lock(mutex_);
+    const PredictInput input = needed_.of(given);
     if (input.batch > 0) {
       const Rows rows = step(to_batch(model(), input), false);
       try {
@@ -292,6 +294,7 @@ class Sharded : public ShardedPredictor {
   const std::shared_ptr<PredictorCounts> counts_;
   std::vector<uint64_t> bad_ids_;  // of one batch
   FirstIds first_ids_;
+  NeededFeatures needed_;
   ShardedEmbeddingBagCollection bags_;
   std::optional<ShardedEmbeddingCollection> sequences_;  // unset: all tables are pooled
   SequenceInputs sequence_inputs_;

@@ -65,6 +65,7 @@ Workspace::Workspace(const Runtime& runtime, const InferenceModel& model, const 
     : table_features_(table_features),
       dense_(runtime, model.graph, {.values = &model.dense, .sequence_heads = true}),
       first_ids_(model.graph, model.description),
+      needed_(model.description),
       outputs_(outputs_of(model.graph, dense_)) {
   for (const LookupOptions& options : table_features.tables.groups) groups_.push_back({Lookup(runtime, options), {}});
   for (size_t t = 0; t < model.tables.size(); ++t) {
@@ -187,7 +188,8 @@ void Workspace::look_up(int64_t batch, bool weighted) {
   }
 }
 
-void Workspace::predict(const PredictInput& input, std::span<const std::span<float>> outputs) {
+void Workspace::predict(const PredictInput& given, std::span<const std::span<float>> outputs) {
+  const PredictInput input = needed_.of(given);
   reserve(input);
   look_up(input.batch, gather(input));
   answer(dense_, outputs_, input,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "inference/first_ids.h"
+#include "inference/input_check.h"
 #include "modules/table_groups.h"
 #include "tessera/layer_graph.h"
 #include "tessera/lookup.h"
@@ -44,7 +45,8 @@ class Workspace {
   Workspace(const Runtime& runtime, const InferenceModel& model, const TableFeatures& table_features);
 
   // `input` must have been checked. Ids out of range or without a row are left out but count in MEAN's length; in a
-  // sequence they are rows of zeros. Ids out of range are counted by table in bad_ids().
+  // sequence they are rows of zeros. Ids out of range are counted by table in bad_ids(). Features that no output depends
+  // on are not looked up.
   void predict(const PredictInput& input, std::span<const std::span<float>> outputs);
   std::span<const uint64_t> bad_ids() const { return bad_ids_; }
   const std::vector<ModelOutput>& outputs() const { return outputs_; }
@@ -66,6 +68,7 @@ class Workspace {
   std::vector<Group> groups_;
   LayerGraph dense_;
   FirstIds first_ids_;
+  NeededFeatures needed_;
   const std::vector<ModelOutput> outputs_;
   std::vector<int64_t> ids_, offsets_;
   std::vector<float> weights_;
