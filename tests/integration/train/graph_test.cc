@@ -198,6 +198,31 @@ TEST(LayerGraphs, HaveTheGradientsOfSequencesThatLayersGive) {
               HasSubstr("a layer takes the ids of \"seen\", but sample 1 of a batch has 1 of them and 0 rows"));
 }
 
+// Times come in as many sequences as the rows that they belong to.
+TEST(LayerGraphs, NeedTheTimesOfAllRows) {
+  std::vector<EmbeddingBagConfig> all = tables();
+  all[1].pooling = PoolingType::kNone;
+  const auto refused = [&](const std::vector<std::string>& timed, const std::string& options) {
+    return refused_by([&] {
+      ModelGraph model = graph_over(2, all);
+      model.layers = {{"both", "concat_sequences", {"seen", "wanted"}},
+                      {"timed", "time_encoding", timed, options},
+                      {"out", "sum_pooling", {"timed"}}};
+      model.heads = {{"h", "out"}};
+      add_id_inputs(all, model);
+      LayerGraph graph(runtime(), model, {.seed = 3});
+      const Tensor offsets = Tensor::from(std::vector<int64_t>{0, 2, 3}), rows = random_matrix(3, 3, 4);
+      const DenseInput ids(Tensor::from(std::vector<int64_t>{60, 120, 0}).reshape({3, 1}), offsets);
+      graph.forward(random_matrix(2, 2, 1), random_matrix(2, 3, 2), true, {{rows, offsets}, {rows, offsets}},
+                    std::vector<DenseInput>(model.ids.size(), ids));
+    });
+  };
+  EXPECT_EQ(refused({"both", "seen:ids", "wanted:ids"}, R"({"buckets": 3})"), "");
+  EXPECT_THAT(refused({"both", "seen:ids", "wanted:ids"}, R"({"contextual": 1})"),
+              HasSubstr("sample 0 has 4 rows, but time_encoding has the times of 5, contextual rows included"));
+  EXPECT_THAT(refused({"both"}, "{}"), HasSubstr("time_encoding takes a sequence and the times of its rows"));
+}
+
 // Rows are hidden at random in training, a new choice in each step. Outside it, each sample's last row is hidden.
 TEST(LayerGraphs, HideRowsThatAModelIsToTell) {
   std::vector<EmbeddingBagConfig> all = tables();
