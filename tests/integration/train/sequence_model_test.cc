@@ -425,6 +425,9 @@ TEST_F(NextItem, SaysWhatIsWrong) {
   EXPECT_THAT(refused(settings({"metrics.names=[\"rank.hit_rate@21\"]", "validation.monitor=rank.hit_rate@21"})),
               HasSubstr("the metric \"hit_rate@21\" of the head \"rank\" counts 21 places, but the head compares only "
                         "20 items: ask for at most 20"));
+  EXPECT_THAT(refused(settings({"table.item.rows=12"})), HasSubstr("is not in table \"item\", whose ids are 0 to 11"));
+  EXPECT_THAT(refused(settings({"layer.placed.options.length=3"})),
+              HasSubstr("rows, but position_embedding's \"length\" is 3: truncate the lists or raise it"));
   EXPECT_THAT(refused(drawn("drawn?draw=some", "{}")), HasSubstr("option \"draw\" is \"some\", but must be all, unif"));
   EXPECT_THAT(refused(drawn("drawn?draw=popularity&of=nxt", "{}")), HasSubstr("counted in a column of the data"));
   EXPECT_THAT(refused(drawn("drawn?draw=all", R"({kind = "gbce"})")), HasSubstr("the number of items, at least 2"));
