@@ -44,10 +44,10 @@ class Workspace {
   // `model` and `table_features` must outlive it.
   Workspace(const Runtime& runtime, const InferenceModel& model, const TableFeatures& table_features);
 
-  // `input` must have been checked. Ids out of range or without a row are left out but count in MEAN's length; in a
-  // sequence they are rows of zeros. Ids out of range are counted by table in bad_ids(). Features that no output depends
-  // on are not looked up.
-  void predict(const PredictInput& input, std::span<const std::span<float>> outputs);
+  // `given` must have been checked. Ids out of range or without a row are left out but count in MEAN's length; in a
+  // sequence they are rows of zeros. Ids out of range are counted by table in bad_ids(). Features that no output
+  // depends on are not looked up.
+  void predict(const PredictInput& given, std::span<const std::span<float>> outputs);
   std::span<const uint64_t> bad_ids() const { return bad_ids_; }
   const std::vector<ModelOutput>& outputs() const { return outputs_; }
 
