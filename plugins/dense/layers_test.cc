@@ -443,7 +443,7 @@ TEST(Sequences, RowsChangeByHand) {
     for (size_t i = 0; i < values.size(); ++i) layer.inputs[i].data = values[i];
     for (Matrix& p : layer.parameters) std::fill(p.data.begin(), p.data.end(), 7.0F);
     if (layer.forward() != TSR_OK) return std::vector<float>();
-    const std::vector<float> out = layer.output.data;
+    std::vector<float> out = layer.output.data;
     check_all_gradients(layer);
     return out;
   };
