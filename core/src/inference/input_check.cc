@@ -109,10 +109,14 @@ Problem problem_with(const ModelDescription& model, const PredictInput& input) {
 }
 
 NeededFeatures::NeededFeatures(const ModelDescription& model) {
-  for (const ModelFeature& feature : model.features) needed_.push_back(feature.needed);
+  for (const ModelFeature& feature : model.features) {
+    needed_.push_back(feature.needed);
+    all_ &= feature.needed;
+  }
 }
 
 PredictInput NeededFeatures::of(const PredictInput& input) {
+  if (all_) return input;
   const auto batch = static_cast<size_t>(input.batch);
   if (zeros_.size() < batch) zeros_.resize(batch, 0);
   features_.assign(input.features.begin(), input.features.end());

@@ -28,6 +28,7 @@ class NeededFeatures {
 
  private:
   std::vector<bool> needed_;
+  bool all_ = true;
   std::vector<PredictInput::Feature> features_;
   std::vector<int32_t> zeros_;
 };
