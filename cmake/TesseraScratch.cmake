@@ -18,25 +18,22 @@ endfunction()
 
 # Under AddressSanitizer, the tests themselves are compiled without it, which takes a quarter of the time and finds them
 # in ccache after a plain build; the sanitizer checks the code they call, which clang compiles: gcc takes three times as
-# long. Tests that contain code under test are also checked. Under ThreadSanitizer, which must see every access, all are
-# checked, and clang compiles them. With TESSERA_SANITIZE_WHOLE, all are checked and gcc compiles them.
+# long. Tests that contain code under test are also checked. With TESSERA_SANITIZE_WHOLE, and under ThreadSanitizer,
+# which must see every access, all are checked and gcc compiles them.
 set(launcher ${CMAKE_CXX_COMPILER_LAUNCHER})
 set(checked_launcher ${CMAKE_CXX_COMPILER_LAUNCHER})
 set(checked FALSE)
 if(TESSERA_SANITIZE)
   set(checked TRUE)
 endif()
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT CMAKE_CROSSCOMPILING AND NOT TESSERA_SANITIZE_WHOLE)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT CMAKE_CROSSCOMPILING
+    AND (NOT checked OR (TESSERA_SANITIZE MATCHES "address" AND TESSERA_SANITIZE_LESS)))
   find_program(TESSERA_TEST_CLANG clang++-14)
   if(TESSERA_TEST_CLANG)
     set(compiler ${PROJECT_SOURCE_DIR}/cmake/test_compiler.sh)
     set(checked_launcher ${compiler} --checked ${TESSERA_TEST_CLANG} ${CMAKE_CXX_COMPILER_LAUNCHER})
-    if(TESSERA_SANITIZE MATCHES "thread")
-      set(launcher ${checked_launcher})
-    else()
-      set(launcher ${compiler} ${TESSERA_TEST_CLANG} ${CMAKE_CXX_COMPILER_LAUNCHER})
-      set(checked FALSE)
-    endif()
+    set(launcher ${compiler} ${TESSERA_TEST_CLANG} ${CMAKE_CXX_COMPILER_LAUNCHER})
+    set(checked FALSE)
   endif()
 endif()
 
