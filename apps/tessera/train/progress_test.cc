@@ -147,16 +147,14 @@ MetricValues tested(int64_t samples, double auc, double positives, const std::st
 
 TEST(Results, SmallTestsSayHowMuchIsChance) {
   // Hanley and McNeil: 129 rows, 40 % positive, AUC 0.8: 1.96 standard errors are 0.0817; 147 rows as below: 0.125.
-  EXPECT_EQ(chance_text(tested(129, 0.8, 0.4)),
-            "The test has only 129 rows: by chance alone, its AUC may be 0.08 higher or\n"
-            "lower, so smaller differences between models mean little.\n");
-  EXPECT_THAT(chance_text(tested(147, 0.7, 0.84, "buys.")), HasSubstr("its AUC may be 0.13 higher or"));
-  EXPECT_THAT(chance_text(tested(147, 0.7, 0.16)), HasSubstr("its AUC may be 0.13 higher or"));
+  EXPECT_EQ(chance_text(tested(129, 0.8, 0.4)), "By chance alone, the AUC of 129 rows may be 0.08 higher or lower.\n");
+  EXPECT_THAT(chance_text(tested(147, 0.7, 0.84, "buys.")), HasSubstr("0.13 higher or"));
+  EXPECT_THAT(chance_text(tested(147, 0.7, 0.16)), HasSubstr("0.13 higher or"));
   EXPECT_THAT(chance_text(tested(1000, 0.9, 0.01)), HasSubstr("0.13")) << "few positives";
   EXPECT_THAT(chance_text(tested(33, 1, 0.5)), HasSubstr("0.06")) << "no error so far does not mean none";
   EXPECT_EQ(chance_text(tested(17000, 0.95, 0.5)), "");
   EXPECT_EQ(chance_text({10, {{"gauc", 0.5}}}), "") << "nothing is known of other metrics";
-  EXPECT_THAT(chance_text({200, {{"rmse", 3.5}, {"mae", 2.5}}}), HasSubstr("its RMSE may be 10 % higher or"));
+  EXPECT_THAT(chance_text({200, {{"rmse", 3.5}, {"mae", 2.5}}}), HasSubstr("the RMSE of 200 rows may be 10 % higher"));
   EXPECT_EQ(chance_text({2000, {{"rmse", 3.5}}}), "");
   EXPECT_EQ(chance_text({0, {{"rmse", std::nan("")}}}), "");
 }

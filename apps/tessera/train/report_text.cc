@@ -180,10 +180,9 @@ std::string chance_text(const MetricValues& m) {
     if (name == head + "rmse") rmse = kSure / std::sqrt(2.0 * static_cast<double>(m.samples));  // of normal errors
   }
   if (m.samples == 0 || (auc < kWideAuc && rmse < kWideRmse)) return {};
-  const std::string by =
-      auc >= kWideAuc ? formatted("AUC may be %.2f", auc) : formatted("RMSE may be %.0f %%", 100 * rmse);
-  return wrapped(str_cat("The test has only ", m.samples, " rows: by chance alone, its ", by,
-                         " higher or lower, so smaller differences between models mean little."));
+  const bool of_auc = auc >= kWideAuc;
+  return str_cat("By chance alone, the ", of_auc ? "AUC" : "RMSE", " of ", m.samples, " rows may be ",
+                 of_auc ? formatted("%.2f", auc) : formatted("%.0f %%", 100 * rmse), " higher or lower.\n");
 }
 
 std::string doubts_text(const MetricValues& m) {

@@ -20,8 +20,8 @@ std::string validation_text(const TrainValidation& validation);
 // A warning about many unknown ids: "tessera: warning: b.csv: user: 100 % of the 1200 ids were not in the vocabulary,
 // ...".
 std::string unknown_ids_text(const std::string& rows, const UnknownIds& ids);
-// Lines about the part of a test's AUC or RMSE that is chance, if its interval of 95 % is wide; else nothing. For
-// example "The test has only 129 rows: by chance alone, its AUC may be 0.06 higher or lower, ...".
+// A line about the part of a test's AUC or RMSE that is chance, if its interval of 95 % is wide; else nothing. For
+// example "By chance alone, the AUC of 129 rows may be 0.06 higher or lower.".
 std::string chance_text(const MetricValues& test);
 // Lines about a result that is better or worse than an honest model's is likely to be; else nothing.
 std::string doubts_text(const MetricValues& test);
