@@ -2,6 +2,7 @@
 // it should grow.
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iostream>
 
@@ -116,14 +117,16 @@ std::string argument(const ScaleBench& b, int64_t at) {
 // Options of this bench are read here; the others are the other bench's.
 bool parse_scale(const std::vector<std::string>& args, ScaleBench* b) {
   std::string over;
-  Options options("bench scale", "--bench NAME --grows OPTION --over VALUES [OPTIONS] [OPTIONS OF THAT BENCH]",
-                  "Runs another bench with one of its options at growing values, and fits how its time grows: an "
-                  "exponent of 1 is time in proportion, 0 is the same time. The exponent is that of the upper half of "
-                  "the values, at least three, and may exceed the expected one by .15.");
+  Options options(
+      "bench scale", "--bench NAME --grows OPTION --over VALUES [OPTIONS]",
+      "Runs another bench, which gets all other options, with one option at growing values, and fits how its time "
+      "grows: an exponent of 1 is time in proportion, 0 is the same time. The exponent is that of the upper half of the "
+      "values, at least three, and may exceed the expected one by .15.");
   auto add = options.add_options();
   add("bench", po::value(&b->of)->value_name("NAME"), "the bench: lookup, infer, step, plan, start, read, ...");
-  add("grows", po::value(&b->grows)->value_name("OPTION"), "its option that grows, without dashes: rows, tables, ...");
-  add("over", po::value(&over)->value_name("VALUES"), "its values, at least three, ascending, separated by commas");
+  add("grows", po::value(&b->grows)->value_name("OPTION"), "the option that grows, without dashes: rows, tables, ...");
+  add("over", po::value(&over)->value_name("VALUES"),
+      "values of this option, at least three, ascending, separated by commas");
   add("form", po::value(&b->form)->value_name("TEXT"),
       "how the option is written, with {} for the value, such as \"sizes={}x128\" (default: OPTION={})");
   add("exponent", po::value(&b->exponent)->default_value(b->exponent), "how its time should grow");
@@ -149,7 +152,9 @@ bool parse_scale(const std::vector<std::string>& args, ScaleBench* b) {
     std::vector<std::string>& to = option.unregistered || option.position_key >= 0 ? b->rest : mine;
     to.insert(to.end(), option.original_tokens.begin(), option.original_tokens.end());
   }
-  if (!parse(options, mine, &b->common)) return false;
+  const bool named =
+      std::any_of(mine.begin(), mine.end(), [](const std::string& a) { return a.starts_with("--bench"); });
+  if (!parse(options, named ? mine : args, &b->common)) return false;  // without --bench, nobody takes other options
   (void)bench_named(b->of);
   if (b->grows.empty()) throw UsageError("--grows OPTION is needed: the option of the other bench that grows");
   if (over.empty()) throw UsageError("--over VALUES is needed: at least three ascending values");

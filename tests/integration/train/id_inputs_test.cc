@@ -328,7 +328,7 @@ TEST_F(IdJobs, AreRefusedInOneSentence) {
   expect_refused({"head.rank.loss=pairwise_los"},
                  AllOf(HasSubstr("there is no loss \"pairwise_los\"; the nearest is \"pairwise_loss\" of "
                                  "binary_cross_entropy, "),
-                       HasSubstr(", mse, "), Not(HasSubstr("linear")), Not(HasSubstr("dropout"))));
+                       HasSubstr(", mse, "), Not(HasSubstr(", linear")), Not(HasSubstr("dropout"))));
   expect_refused({"layer.top.inputs=[\"dense\", \"c0\", \"c1\", \"c2\", \"c22:ids\"]"},
                  HasSubstr("the layer \"top\" takes \"c22:ids\", but no table has the feature \"c22\"; the nearest is "
                            "\"c2\""));
