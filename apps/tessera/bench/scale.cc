@@ -120,8 +120,8 @@ bool parse_scale(const std::vector<std::string>& args, ScaleBench* b) {
   Options options(
       "bench scale", "--bench NAME --grows OPTION --over VALUES [OPTIONS]",
       "Runs another bench, which gets all other options, with one option at growing values, and fits how its time "
-      "grows: an exponent of 1 is time in proportion, 0 is the same time. The exponent is that of the upper half of the "
-      "values, at least three, and may exceed the expected one by .15.");
+      "grows: an exponent of 1 is time in proportion, 0 is the same time. The exponent is that of the upper half of "
+      "the values, at least three, and may exceed the expected one by .15.");
   auto add = options.add_options();
   add("bench", po::value(&b->of)->value_name("NAME"), "the bench: lookup, infer, step, plan, start, read, ...");
   add("grows", po::value(&b->grows)->value_name("OPTION"), "the option that grows, without dashes: rows, tables, ...");
