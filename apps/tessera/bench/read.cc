@@ -1,6 +1,4 @@
 // tessera bench read: reads the training samples of a job's data, from the files to batches.
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -9,6 +7,7 @@
 #include <optional>
 
 #include "bench/bench.h"
+#include "bench/report/circumstances.h"
 #include "data/reader_choice.h"
 #include "options.h"
 #include "tessera/config.h"
@@ -67,15 +66,6 @@ class MadeFiles {
   std::error_code ignored_;
 };
 
-double used_by_process_s() {
-  rusage usage{};
-  (void)::getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
 int run_read(const ReadBench& b) {
   const std::optional<MadeFiles> made = b.config.empty() ? std::make_optional<MadeFiles>(b) : std::nullopt;
   Config config = made ? made->job(b) : load_config(b.config, b.overrides);
@@ -106,12 +96,12 @@ int run_read(const ReadBench& b) {
   BatchReader reader(data.train, {.batch = config.data.batch, .shuffle = config.data.shuffle});
   for (int64_t epoch = 0; rounds.next(); ++epoch) {
     const Stopwatch watch;
-    const double before = used_by_process_s();
+    const double before = used_by_us();
     ids = 0;
     reader.start_epoch(epoch);
     for (Batch batch; reader.next(batch);) ids += batch.sparse.values().numel();
     seconds.push_back(watch.us() / 1e6);
-    used.push_back(used_by_process_s() - before);
+    used.push_back(used_by_us() - before);
     if (rounds.print_each()) print();
   }
   if (!rounds.print_each()) print();

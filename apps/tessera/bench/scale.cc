@@ -1,11 +1,10 @@
 // tessera bench scale: runs another bench with one option at growing values, and compares how its time grows with how
 // it should grow.
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cmath>
 #include <iostream>
 
+#include "bench/report/circumstances.h"
 #include "bench/report/record.h"
 #include "bench/session.h"
 #include "options.h"
@@ -33,19 +32,6 @@ struct Point {
   std::shared_ptr<Record> record;  // receives the lines
   BenchRun run;
 };
-
-double processor_s() {
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
-  };
-  double sum = 0;
-  for (const int who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
-    rusage usage{};
-    (void)::getrusage(who, &usage);
-    sum += seconds(usage.ru_utime) + seconds(usage.ru_stime);
-  }
-  return sum;
-}
 
 // The line of a point: what grows, who did the work, and the figure as a time in microseconds.
 Line line_of(const ScaleBench& b, int64_t at, const Measured& m, double processor) {
@@ -82,7 +68,7 @@ int run_scale(const ScaleBench& b, const std::vector<Point>& points) {
   Report report(b.common);
   int status = 0;
   for (const Point& point : points) {
-    const double before = processor_s();
+    const double before = used_by_us();
     try {
       status = std::max(status, point.run());
     } catch (const Error& e) {
@@ -90,7 +76,7 @@ int run_scale(const ScaleBench& b, const std::vector<Point>& points) {
       status = 1;
       continue;
     }
-    const double used = processor_s() - before;
+    const double used = used_by_us() - before;
     for (const Measured& m : measured(point.record->lines())) report.line(line_of(b, point.at, m, used));
   }
   return status;

@@ -38,18 +38,6 @@ Used used_by_all() {
   return {used.all / per_second, used.busy / per_second};
 }
 
-double used_by_us() {
-  double seconds = 0;
-  for (const int who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
-    rusage usage{};
-    ::getrusage(who, &usage);
-    for (const timeval& t : {usage.ru_utime, usage.ru_stime}) {
-      seconds += static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-    }
-  }
-  return seconds;
-}
-
 std::string cpu_model() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -72,6 +60,18 @@ std::string isa_name() {
 }
 
 }  // namespace
+
+double used_by_us() {
+  double seconds = 0;
+  for (const int who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
+    rusage usage{};
+    ::getrusage(who, &usage);
+    for (const timeval& t : {usage.ru_utime, usage.ru_stime}) {
+      seconds += static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+    }
+  }
+  return seconds;
+}
 
 Line machine_record() {
   cpu_set_t allowed;

@@ -15,6 +15,9 @@ Line machine_record();
 
 inline constexpr double kLoudPercent = 100 * kLoudShare;
 
+// Processor seconds that this process and the children it waited for have used.
+double used_by_us();
+
 // The share of all processors' time that other programs, and other machines on the same host (steal), have used since
 // construction. It is computed from /proc/stat, less the time of this process and of the children it waited for.
 class Noise {
