@@ -29,7 +29,7 @@ ColumnLook::Kind ColumnLook::kind_of(std::string_view field, double& number) {
   return Kind::kText;
 }
 
-void ColumnLook::add(std::string_view field, bool tail) {
+uint64_t ColumnLook::add(std::string_view field, bool tail) {
   ++fields_;
   tail_fields_ += tail ? 1 : 0;
   const uint64_t hash = data::xxh64(field);
@@ -37,7 +37,7 @@ void ColumnLook::add(std::string_view field, bool tail) {
   if (field.empty()) {
     ++empty_;
     pattern_hash_ = pattern_hash_ * kOdd;
-    return;
+    return hash;
   }
   if (const auto found = found_.find(hash); found != found_.end()) {
     Entry& entry = entries_[found->second];
@@ -46,7 +46,7 @@ void ColumnLook::add(std::string_view field, bool tail) {
     entry.value.tail += tail ? 1 : 0;
     repeated_ = true;
     count(entry, tail);
-    return;
+    return hash;
   }
   Entry entry{{"", 1, tail ? 1 : 0}, Kind::kText, 0};
   entry.kind = kind_of(field, entry.number);
@@ -64,6 +64,7 @@ void ColumnLook::add(std::string_view field, bool tail) {
     for (const auto& [known, at] : found_) estimate_->add(known);
     estimate_->add(hash);
   }
+  return hash;
 }
 
 void ColumnLook::count(const Entry& entry, bool tail) {

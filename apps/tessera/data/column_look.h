@@ -67,8 +67,8 @@ class ColumnLook {
 
   ColumnLook(std::string name, bool list, bool weighted, Room room);
 
-  // `tail` is true for rows in the last tenth.
-  void add(std::string_view field, bool tail);
+  // `tail` is true for rows in the last tenth. Returns a hash of the field.
+  uint64_t add(std::string_view field, bool tail);
   // The row whose items have been added is a list of that many.
   void end_list(int64_t length) { lengths_.add(static_cast<double>(length)); }
   // `words_may_miss`: the reader has an option that treats words such as NA as missing numbers.

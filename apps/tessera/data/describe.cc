@@ -1,14 +1,17 @@
 #include "data/describe.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <span>
 
+#include "config/splitmix64.h"
 #include "data/column_look.h"
 #include "data/columns_toml.h"
 #include "data/decisions.h"
 #include "data/encoding.h"
 #include "data/fitting_reader.h"
+#include "data/hyperloglog.h"
 #include "data/label_choice.h"
 #include "data/model_toml.h"
 #include "data/odd_texts.h"
@@ -24,6 +27,7 @@ constexpr double kTested = 0.1;  // share of the rows
 struct Looked {
   std::vector<ColumnLook> columns;
   int64_t rows = 0, of = 0;  // rows that were looked at, and rows in the files
+  HyperLogLog distinct;      // of the rows that were looked at
 };
 
 // A line that is redrawn while rows are looked at.
@@ -50,18 +54,24 @@ class LookProgress {
 };
 
 // `tail` is the index, in this block, of the first row of the last tenth.
-void look_at(std::span<const tsr_reader_values> values, int64_t rows, int64_t tail, std::vector<ColumnLook>& columns) {
+void look_at(std::span<const tsr_reader_values> values, int64_t rows, int64_t tail, Looked& out) {
+  std::vector<uint64_t> hashes(static_cast<size_t>(rows));  // one for each row
+  std::vector<ColumnLook>& columns = out.columns;
   for (size_t c = 0; c < columns.size(); ++c) {
     const auto* bytes = static_cast<const char*>(values[c].values);
     const int64_t* texts = values[c].texts;
     const int64_t* lists = values[c].lists;
     for (int64_t row = 0; row < rows; ++row) {
       const int64_t begin = lists != nullptr ? lists[row] : row, end = lists != nullptr ? lists[row + 1] : row + 1;
+      uint64_t& hash = hashes[static_cast<size_t>(row)];
       for (int64_t i = begin; i < end; ++i)
-        columns[c].add({bytes + texts[i], static_cast<size_t>(texts[i + 1] - texts[i])}, row >= tail);
+        hash =
+            mixed(hash + columns[c].add({bytes + texts[i], static_cast<size_t>(texts[i + 1] - texts[i])}, row >= tail));
       if (lists != nullptr) columns[c].end_list(end - begin);
+      hash = mixed(hash + c);
     }
   }
+  for (const uint64_t hash : hashes) out.distinct.add(hash);
 }
 
 // Divides a bound on the values of all columns among them.
@@ -90,8 +100,7 @@ Looked look_at_files(data::ReaderComponent& files, int64_t most, bool progress) 
   for (int64_t i = 0; i < some && out.rows < most; ++i) {
     const int64_t block = i * blocks / some;
     const int64_t here = std::min(most - out.rows, files.blocks()[static_cast<size_t>(block)].rows);
-    files.read(block,
-               [&](std::span<const tsr_reader_values> values) { look_at(values, here, tail - out.rows, out.columns); });
+    files.read(block, [&](std::span<const tsr_reader_values> values) { look_at(values, here, tail - out.rows, out); });
     out.rows += here;
     line.report(out.rows);
   }
@@ -131,6 +140,16 @@ void require_features(const ColumnsToml& features, const std::vector<ColumnSeen>
        "file, or write the [[column]]s by hand, for example a number with ids = \"bucket\"");
 }
 
+// The comment on rows that occur several times; empty if few do.
+std::string copies_of(const Looked& looked) {
+  constexpr double kWorthSaying = 0.05;
+  const double copies = 1 - looked.distinct.count() / static_cast<double>(looked.rows);
+  if (copies < kWorthSaying) return {};
+  return comment(str_cat("About ", std::lround(100 * copies),
+                         " % of the rows are copies of other rows. If one event was written several times, remove the "
+                         "copies: a test row that is also a training row makes the test look too good."));
+}
+
 // The first thing to say if nobody named the label.
 std::string guess_of(const std::vector<ColumnSeen>& columns, const Labels& labels) {
   if (!labels.guessed) return {};
@@ -167,8 +186,9 @@ Description describe_files(const Runtime& runtime, const DescribeOptions& option
                     "#   tessera train --config THIS_FILE --save DIR    # DIR gets the model that is tested\n",
                     out.guess.empty() ? "" : comment(out.guess),
                     "\n[data]\nreader = ", quoted(features.missing_words ? with_words : found.name),
-                    "\npath = ", quoted(options.path), "\n", data_sizes(facts), test.text, "test_fraction = ", kTested,
-                    "\n", features.text, model_toml(columns, labels, features, facts, test.in_time));
+                    "\npath = ", quoted(options.path), "\n", data_sizes(facts), copies_of(looked), test.text,
+                    "test_fraction = ", kTested, "\n", features.text,
+                    model_toml(columns, labels, features, facts, test.in_time));
   out.page = profile_page(columns, decisions, str_cat(options.path, ": ", rows, "."), out.job);
   return out;
 }

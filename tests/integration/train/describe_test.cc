@@ -333,6 +333,18 @@ TEST_F(Describe, OtherEncodingsAreRead) {
   EXPECT_GT(test_metric(train(), "auc"), 0.9) << job_;
 }
 
+// Every tenth row is there twice; among other rows nothing is said.
+TEST_F(Describe, CopiesOfRowsAreSaid) {
+  for (const bool twice : {true, false}) {
+    describe("a.csv", rows(2000, "click,user,size", [&](int i) {
+               const int of = twice && i % 10 == 9 ? i - 1 : i;
+               return str_cat(of % 2, ",u", of % 50, ",", of, ".5");
+             }));
+    EXPECT_EQ(one_line(job_).find("About 10 % of the rows are copies of other rows.") != std::string::npos, twice)
+        << job_;
+  }
+}
+
 TEST_F(Describe, WordsWhereNumbersAreMissing) {
   const std::vector<std::string> words = {"NA", "n/a", "null", "None", "nan", "?", "-"};
   const auto text = [&](const std::string& header) {
