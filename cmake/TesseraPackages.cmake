@@ -104,6 +104,18 @@ if(PROTOC AND GRPC_CPP_PLUGIN AND GRPC_INCLUDE_DIR AND GRPC_LIBRARY AND GPR_LIBR
 endif()
 tessera_backend(GRPC "tessera serve over gRPC" GRPC_FOUND
   "libgrpc++-dev, libprotobuf-dev, protobuf-compiler, protobuf-compiler-grpc")
+# ONNX's own messages, without its checker and operators.
+find_path(ONNX_INCLUDE_DIR onnx/onnx_pb.h)
+find_library(ONNX_PROTO_LIBRARY onnx_proto)
+set(ONNX_FOUND FALSE)
+if(ONNX_INCLUDE_DIR AND ONNX_PROTO_LIBRARY AND PROTOBUF_LIBRARY)
+  set(ONNX_FOUND TRUE)
+  add_library(tessera_onnx_proto INTERFACE)
+  target_include_directories(tessera_onnx_proto SYSTEM INTERFACE ${ONNX_INCLUDE_DIR})
+  target_compile_definitions(tessera_onnx_proto INTERFACE ONNX_ML=1 ONNX_NAMESPACE=onnx)
+  target_link_libraries(tessera_onnx_proto INTERFACE ${ONNX_PROTO_LIBRARY} ${PROTOBUF_LIBRARY})
+endif()
+tessera_backend(ONNX "tessera model export (ONNX)" ONNX_FOUND "libonnx-dev, libprotobuf-dev")
 find_package(MPI QUIET COMPONENTS C)
 tessera_backend(MPI "MPI transport (Open MPI)" MPI_C_FOUND libopenmpi-dev)
 

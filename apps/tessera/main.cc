@@ -37,7 +37,7 @@ CommandGroup all_commands() {
            {"launch", "start a command as N ranks", launch_command},
            {"trace", "compare two runs recorded by the transport \"trace\"", trace_command},
            {"quantize", "pack a checkpoint into a model for serving", quantize_command},
-           {"model", "print example jobs; show and verify packed models", model_command},
+           {"model", "print example jobs; show, verify and export models", model_command},
            {"data", "look at data files and write a config for them", data_command},
            {"predict", "score files with a packed model", predict_command}}};
 }

@@ -1,5 +1,5 @@
 // tessera model inspect: describes a packed model or a checkpoint, and checks it. tessera model new: writes jobs to
-// start from.
+// start from. tessera model export is in model_export.cc.
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
@@ -10,6 +10,7 @@
 #include "inference/manifest.h"
 #include "inspect_checkpoint.h"
 #include "job_config.h"
+#include "model_export.h"
 #include "model_presets.h"
 #include "modules/row_figures.h"
 #include "options.h"
@@ -38,8 +39,9 @@ std::string list(const std::vector<T>& items) {
 
 bool parse_model_arguments(const std::vector<std::string>& args, ModelArguments* out) {
   Options options(
-      "model", "inspect DIR [OPTIONS]\nnew NAME",
-      str_cat("inspect describes a packed model or a checkpoint. new prints an example job, whose layers you can "
+      "model", "inspect DIR [OPTIONS]\nexport DIR --onnx FILE [OPTIONS]\nnew NAME",
+      str_cat("inspect describes a packed model or a checkpoint. export writes it as ONNX: see tessera model export "
+              "--help. new prints an example job, whose layers you can "
               "change. NAME is one of ",
               list(preset_names()), '.'));
   auto add = options.add_options();
@@ -48,7 +50,7 @@ bool parse_model_arguments(const std::vector<std::string>& args, ModelArguments*
   options.argument("action", po::value(&out->action));
   options.argument("directory", po::value(&out->directory));
   if (!parse_options(args, options)) return false;
-  constexpr const char* kActions = "tessera model inspect DIR and tessera model new NAME";
+  constexpr const char* kActions = "tessera model inspect DIR, export DIR --onnx FILE and new NAME";
   if (out->action != "inspect" && out->action != "new")
     throw UsageError(out->action.empty() ? str_cat("an action is needed: there are ", kActions)
                                          : str_cat('"', out->action, "\" is not known; there are ", kActions));
@@ -186,6 +188,7 @@ int print_preset(const std::string& name) {
 }  // namespace
 
 int model_command(const std::vector<std::string>& args) {
+  if (!args.empty() && args[0] == "export") return export_command({args.begin() + 1, args.end()});
   ModelArguments a;
   if (!parse_model_arguments(args, &a)) return 0;
   if (a.action == "new") return print_preset(a.directory);

@@ -1,0 +1,65 @@
+// tessera model export: writes a model for other runtimes. The work is done by the program tessera-onnx, which stands
+// beside this one, so that no other command loads ONNX's libraries.
+#include "model_export.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "command.h"
+#include "options.h"
+#include "processes.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace po = boost::program_options;
+
+struct ExportArguments {
+  std::string directory, onnx, tables;
+  std::vector<std::string> heads;
+  bool overwrite = false;
+};
+
+bool parse_export_arguments(const std::vector<std::string>& args, ExportArguments* out) {
+  Options options("model export", "DIR --onnx FILE [OPTIONS]",
+                  "Writes a packed model, or a checkpoint of tessera train, as an ONNX file, which onnxruntime and "
+                  "other runtimes load. Its inputs are numbers of rows: docs/models.md describes them.");
+  auto add = options.add_options();
+  add("onnx", po::value(&out->onnx)->value_name("FILE"), "new ONNX file");
+  add("tables", po::value(&out->tables)->value_name("PLACE")->default_value("inside"),
+      "where the tables' rows are: inside the file; beside it, in FILE.data, for more than 2 GB; or input: nowhere, "
+      "and the looked-up rows are inputs");
+  add("head", po::value(&out->heads)->value_name("NAME")->composing(),
+      "write only this head; may be repeated (default: all)");
+  add("overwrite", po::bool_switch(&out->overwrite), "replace FILE if it exists");
+  options.argument("directory", po::value(&out->directory));
+  if (!parse_options(args, options)) return false;
+  if (out->directory.empty() || out->onnx.empty())
+    throw UsageError("a model and a file are needed: tessera model export DIR --onnx FILE");
+  if (out->tables != "inside" && out->tables != "beside" && out->tables != "input")
+    throw UsageError(str_cat("--tables ", out->tables, ": must be inside, beside or input"));
+  if (!out->overwrite && std::filesystem::exists(out->onnx))
+    throw UsageError(out->onnx + " exists: --overwrite replaces it");
+  return true;
+}
+
+}  // namespace
+
+int export_command(const std::vector<std::string>& args) {
+  ExportArguments a;
+  if (!parse_export_arguments(args, &a)) return 0;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "tessera-onnx";
+  if (access(program.c_str(), X_OK) != 0)
+    throw UsageError(str_cat("model export needs the program tessera-onnx, and ", program.string(),
+                             " is not there: install the package tessera-onnx, or libonnx-dev before the build"));
+  std::vector<std::string> command = {program, a.directory, a.onnx, a.tables};
+  command.insert(command.end(), a.heads.begin(), a.heads.end());
+  std::vector<char*> raw;
+  for (std::string& word : command) raw.push_back(word.data());
+  raw.push_back(nullptr);
+  execv(program.c_str(), raw.data());
+  fail(Code::kUnavailable, "cannot start ", program.string(), ": ", system_error());
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,22 @@
+// Writes a model as an ONNX file.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "onnx/features.h"
+#include "tessera/packed_model.h"
+#include "tessera/runtime.h"
+
+namespace tessera::cli {
+
+struct ExportReport {
+  std::vector<std::string> inputs, outputs;
+  int64_t bytes = 0;  // of all files
+};
+
+// `file` and, with TablePlace::kBeside, FILE.data are complete or do not exist. kUnimplemented names a layer, an option
+// or a table that ONNX cannot express here.
+ExportReport export_model(const Runtime& runtime, InferenceModel model, const std::string& file, TablePlace place);
+
+}  // namespace tessera::cli

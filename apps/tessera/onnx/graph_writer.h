@@ -1,0 +1,85 @@
+// Writes the nodes and constants of an ONNX graph (opset 17), one value after the other.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "tessera/tensor.h"
+
+namespace onnx {
+class GraphProto;
+class NodeProto;
+class TensorProto;
+class ValueInfoProto;
+}  // namespace onnx
+
+namespace tessera::cli {
+
+// Types of values, with the numbers of onnx::TensorProto.
+enum class OnnxType : int32_t { kFloat = 1, kInt64 = 7, kDouble = 11 };
+
+// Every function that adds something returns the name of the new value, by which other nodes take it.
+class GraphWriter {
+ public:
+  using Names = std::vector<std::string>;
+  using Attribute = std::pair<const char*, std::variant<int64_t, float, std::vector<int64_t>>>;
+  using Attributes = std::vector<Attribute>;
+
+  // `graph` must outlive the writer.
+  explicit GraphWriter(onnx::GraphProto& graph) : graph_(graph) {}
+
+  // A node with one output.
+  std::string node(const char* op, const Names& inputs, const Attributes& attributes = {});
+  // A node with several outputs.
+  Names split(const std::string& value, int64_t axis, const std::vector<int64_t>& sizes);
+  // The value gets this name in the graph's outputs.
+  void output(const std::string& value, const std::string& name, const std::vector<std::string>& shape);
+  // A shape has numbers, and names of dimensions that a caller chooses.
+  std::string input(const std::string& name, OnnxType type, const std::vector<std::string>& shape);
+
+  std::string integers(const std::vector<int64_t>& values);  // int64 [n]
+  std::string integer(int64_t value);                        // int64 []
+  std::string number(double value);                          // float32 []
+  std::string tensor(const std::string& name, const Tensor& values);
+  // The same with its values in a file beside the model: `bytes` of them from `offset` on.
+  std::string external(const std::string& name, const std::vector<int64_t>& shape, const std::string& file,
+                       int64_t offset, int64_t bytes);
+
+  std::string add(const std::string& a, const std::string& b) { return node("Add", {a, b}); }
+  std::string subtract(const std::string& a, const std::string& b) { return node("Sub", {a, b}); }
+  std::string multiply(const std::string& a, const std::string& b) { return node("Mul", {a, b}); }
+  std::string divide(const std::string& a, const std::string& b) { return node("Div", {a, b}); }
+  std::string unsqueeze(const std::string& a, int64_t axis) { return node("Unsqueeze", {a, integers({axis})}); }
+  std::string reshape(const std::string& a, const std::vector<int64_t>& shape) {
+    return node("Reshape", {a, integers(shape)});
+  }
+  std::string sum_over(const std::string& a, int64_t axis) {
+    return node("ReduceSum", {a, integers({axis})}, {{"keepdims", int64_t{0}}});
+  }
+  std::string cast(const std::string& a, OnnxType type) {
+    return node("Cast", {a}, {{"to", static_cast<int64_t>(type)}});
+  }
+  std::string minimum(const std::string& a, const std::string& b) { return node("Min", {a, b}); }
+  std::string maximum(const std::string& a, const std::string& b) { return node("Max", {a, b}); }
+  // Values are joined along an axis; one value is itself.
+  std::string concat(const Names& values, int64_t axis = -1) {
+    return values.size() == 1 ? values[0] : node("Concat", values, {{"axis", axis}});
+  }
+  std::string transpose(const std::string& a, const std::vector<int64_t>& order) {
+    return node("Transpose", {a}, {{"perm", order}});
+  }
+
+ private:
+  std::string fresh(const char* op);
+  onnx::TensorProto& constant(const std::string& name, int32_t type, const std::vector<int64_t>& shape);
+
+  onnx::GraphProto& graph_;
+  int64_t next_ = 0;
+  std::map<std::string, std::string> constants_;  // by type and values
+};
+
+}  // namespace tessera::cli
