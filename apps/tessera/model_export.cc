@@ -16,8 +16,8 @@ namespace {
 namespace po = boost::program_options;
 
 struct ExportArguments {
-  std::string directory, onnx, tables;
-  std::vector<std::string> heads;
+  std::string directory, onnx, tables, inputs;
+  std::vector<std::string> heads, layers;
   bool overwrite = false;
 };
 
@@ -30,13 +30,23 @@ bool parse_export_arguments(const std::vector<std::string>& args, ExportArgument
   add("tables", po::value(&out->tables)->value_name("PLACE")->default_value("inside"),
       "where the tables' rows are: inside the file; beside it, in FILE.data, for more than 2 GB; or input: nowhere, "
       "and the looked-up rows are inputs");
+  add("inputs", po::value(&out->inputs)->value_name("KIND")->default_value("rows"),
+      "rows: numbers of the tables' rows, and dense values as the layers see them; columns: what the data's columns "
+      "have, texts and numbers");
   add("head", po::value(&out->heads)->value_name("NAME")->composing(),
       "write only this head; may be repeated (default: all)");
+  add("layer", po::value(&out->layers)->value_name("NAME")->composing(),
+      "write the values of this layer instead of heads, such as a tower's vector; may be repeated");
   add("overwrite", po::bool_switch(&out->overwrite), "replace FILE if it exists");
   options.argument("directory", po::value(&out->directory));
   if (!parse_options(args, options)) return false;
   if (out->directory.empty() || out->onnx.empty())
     throw UsageError("a model and a file are needed: tessera model export DIR --onnx FILE");
+  if (out->inputs != "rows" && out->inputs != "columns")
+    throw UsageError(str_cat("--inputs ", out->inputs, ": must be rows or columns"));
+  if (out->tables == "input" && out->inputs == "columns")
+    throw UsageError("--inputs columns has no effect on --tables input, whose inputs are looked-up rows");
+  if (!out->heads.empty() && !out->layers.empty()) throw UsageError("--head and --layer exclude each other");
   if (out->tables != "inside" && out->tables != "beside" && out->tables != "input")
     throw UsageError(str_cat("--tables ", out->tables, ": must be inside, beside or input"));
   if (!out->overwrite && std::filesystem::exists(out->onnx))
@@ -53,8 +63,9 @@ int export_command(const std::vector<std::string>& args) {
   if (access(program.c_str(), X_OK) != 0)
     throw UsageError(str_cat("model export needs the program tessera-onnx, and ", program.string(),
                              " is not there: install the package tessera-onnx, or libonnx-dev before the build"));
-  std::vector<std::string> command = {program, a.directory, a.onnx, a.tables};
-  command.insert(command.end(), a.heads.begin(), a.heads.end());
+  std::vector<std::string> command = {program, a.directory, a.onnx, a.tables, a.inputs};
+  for (const std::string& name : a.heads) command.push_back("head=" + name);
+  for (const std::string& name : a.layers) command.push_back("layer=" + name);
   std::vector<char*> raw;
   for (std::string& word : command) raw.push_back(word.data());
   raw.push_back(nullptr);

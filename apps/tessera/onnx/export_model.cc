@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <system_error>
 
 #include "inference/served_heads.h"
@@ -117,12 +118,16 @@ void write_file(const onnx::ModelProto& proto, const std::string& file) {
 
 }  // namespace
 
-ExportReport export_model(const Runtime& runtime, InferenceModel model, const std::string& file, TablePlace place) {
+ExportReport export_model(const Runtime& runtime, InferenceModel model, const std::string& file,
+                          const ExportOptions& options) {
+  if (const QuantizedTable* items = inference::items_without_scores(model))
+    fail(Code::kInvalidArgument, "every head of this model compares with rows of \"", items->config.name,
+         "\" that training draws, so it has no scores: --layer LAYER writes the layer that is compared");
   inference::keep_served_heads(model);
   const std::vector<ModelOutput> outputs = make_predictor(runtime, model)->model().outputs;
   int64_t bytes = 0;
   for (const QuantizedTable& t : model.tables) bytes += t.config.num_embeddings * t.config.embedding_dim * 4;
-  if (place == TablePlace::kInside && bytes > kMostBytes)
+  if (options.tables == TablePlace::kInside && bytes > kMostBytes)
     fail(Code::kInvalidArgument, "the tables have ", bytes >> 20,
          " MiB as float32, and an ONNX file at most 2 GiB: --tables beside writes them to a file of their own");
   onnx::ModelProto proto;
@@ -131,7 +136,14 @@ ExportReport export_model(const Runtime& runtime, InferenceModel model, const st
   proto.add_opset_import()->set_version(kOpset);
   proto.mutable_graph()->set_name(model.description.name.empty() ? "model" : model.description.name);
   GraphWriter graph(*proto.mutable_graph());
-  FeatureWriter features(graph, model, place, file + ".data");
+  std::optional<ColumnWriter> columns;
+  if (options.columns) {
+    columns.emplace(graph, model.description.encoding);
+    onnx::OperatorSetIdProto& texts = *proto.add_opset_import();
+    texts.set_domain("ai.onnx.ml");
+    texts.set_version(2);
+  }
+  FeatureWriter features(graph, model, options.tables, file + ".data", columns ? &*columns : nullptr);
   const Parameters parameters = parameters_of(runtime, model);
   const std::vector<OnnxValue> heads = ModelWriter(graph, features, model, parameters).heads();
   ExportReport report;
@@ -140,6 +152,7 @@ ExportReport export_model(const Runtime& runtime, InferenceModel model, const st
     report.outputs.push_back(outputs[h].name);
   }
   for (const onnx::ValueInfoProto& in : proto.graph().input()) report.inputs.push_back(in.name());
+  if (columns) report.notes = columns->notes();
   write_file(proto, file);
   for (const std::string& path : {file, file + ".data"}) {
     std::error_code ignored;

@@ -7,8 +7,10 @@
 #include <system_error>
 
 namespace tessera::cli {
-FeatureWriter::FeatureWriter(GraphWriter& graph, const InferenceModel& model, TablePlace place, std::string data_file)
-    : g_(graph), model_(model), place_(place), data_file_(std::move(data_file)) {
+
+FeatureWriter::FeatureWriter(GraphWriter& graph, const InferenceModel& model, TablePlace place, std::string data_file,
+                             ColumnWriter* columns)
+    : g_(graph), model_(model), place_(place), data_file_(std::move(data_file)), columns_(columns) {
   int64_t column = 0;
   for (size_t t = 0; t < model.tables.size(); ++t) {
     const EmbeddingBagConfig& table = model.tables[t].config;
@@ -25,8 +27,7 @@ const FeatureWriter::Ids& FeatureWriter::ids_of(const std::string& feature) {
   if (!added) return at->second;
   const std::string length = feature + " length";
   Ids& out = at->second;
-  out.ids = g_.input(feature, OnnxType::kInt64, {"batch", length});
-  features_.push_back(feature);
+  out.ids = columns_ ? columns_->rows_of(feature) : g_.input(feature, OnnxType::kInt64, {"batch", length});
   const std::string there = g_.node("Not", {g_.node("Equal", {out.ids, g_.integer(-1)})});
   const std::string lengths = g_.sum_over(g_.cast(there, OnnxType::kInt64), 1);
   const std::string longest = g_.node("Slice", {g_.node("Shape", {out.ids}), g_.integers({1}), g_.integers({2})});
@@ -86,7 +87,6 @@ std::string FeatureWriter::index_of(size_t table, const Ids& ids, std::string* v
 OnnxValue FeatureWriter::rows_from_outside(const Part& part) {
   const EmbeddingBagConfig& config = model_.tables[part.table].config;
   const std::string name = config.feature_names.size() == 1 ? config.name : str_cat(config.name, '.', part.feature);
-  features_.push_back(name);
   const std::string dim = std::to_string(config.embedding_dim);
   if (part.column >= 0) return {g_.input(name, OnnxType::kFloat, {"batch", dim}), config.embedding_dim};
   const std::string rows = g_.input(name, OnnxType::kFloat, {"batch", name + " length", dim});
@@ -140,8 +140,10 @@ OnnxValue FeatureWriter::pooled_columns(const GraphInput& in) {
 
 OnnxValue FeatureWriter::input(const GraphInput& in) {
   if (in.from == GraphInput::kDense) {
-    if (dense_.empty())
-      dense_ = g_.input("dense", OnnxType::kFloat, {"batch", std::to_string(model_.graph.dense_width)});
+    const auto given = [&] {
+      return g_.input("dense", OnnxType::kFloat, {"batch", std::to_string(model_.graph.dense_width)});
+    };
+    if (dense_.empty()) dense_ = columns_ ? columns_->dense() : given();
     if (in.width == model_.graph.dense_width) return {dense_, in.width};
     return {g_.node("Slice", {dense_, g_.integers({in.column}), g_.integers({in.column + in.width}), g_.integers({1})}),
             in.width};

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "onnx/columns.h"
 #include "onnx/layer.h"
 #include "tessera/packed_model.h"
 
@@ -19,11 +20,12 @@ enum class TablePlace {
 // Makes inputs as layers ask for them, so that a model has only those that its heads need.
 class FeatureWriter {
  public:
-  // `data_file`: path of the file for kBeside.
-  FeatureWriter(GraphWriter& graph, const InferenceModel& model, TablePlace place, std::string data_file);
+  // `data_file`: path of the file for kBeside. `columns`: makes rows and dense values of columns; null: they are the
+  // inputs. It must outlive this.
+  FeatureWriter(GraphWriter& graph, const InferenceModel& model, TablePlace place, std::string data_file,
+                ColumnWriter* columns);
 
   OnnxValue input(const GraphInput& in);
-  const std::vector<std::string>& features() const { return features_; }  // that became inputs
 
  private:
   struct Ids {  // of a feature: int64 [batch, length]
@@ -50,13 +52,13 @@ class FeatureWriter {
   const InferenceModel& model_;
   TablePlace place_;
   std::string data_file_;
+  ColumnWriter* columns_;
   int64_t data_bytes_ = 0;
   std::string dense_;
   std::vector<Part> parts_;
   std::map<std::string, Ids> ids_;
   std::map<size_t, std::string> tables_;
   std::map<size_t, OnnxValue> looked_up_;  // by index of parts_
-  std::vector<std::string> features_;
 };
 
 }  // namespace tessera::cli

@@ -122,6 +122,33 @@ std::string GraphWriter::number(double value) {
   return at->second;
 }
 
+std::string GraphWriter::doubles(const std::vector<double>& values) {
+  const std::string name = fresh("doubles");
+  const auto count = static_cast<int64_t>(values.size());
+  constant(name, onnx::TensorProto::DOUBLE, {count}).mutable_double_data()->Add(values.begin(), values.end());
+  return name;
+}
+
+std::string GraphWriter::label_encoder(const std::string& text, const std::vector<std::string>& words) {
+  const std::string out = node("LabelEncoder", {text}, {{"default_int64", int64_t{0}}});
+  onnx::NodeProto& encoder = *graph_.mutable_node(graph_.node_size() - 1);
+  encoder.set_domain("ai.onnx.ml");
+  onnx::AttributeProto& keys = *encoder.add_attribute();
+  keys.set_name("keys_strings");
+  keys.set_type(onnx::AttributeProto::STRINGS);
+  onnx::AttributeProto& values = *encoder.add_attribute();
+  values.set_name("values_int64s");
+  values.set_type(onnx::AttributeProto::INTS);
+  keys.add_strings("");
+  values.add_ints(-1);
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i].empty()) continue;
+    keys.add_strings(words[i]);
+    values.add_ints(static_cast<int64_t>(i) + 1);
+  }
+  return out;
+}
+
 std::string GraphWriter::tensor(const std::string& name, const Tensor& values) {
   const bool floats = values.dtype() == DType::kFloat32;
   TESSERA_CHECK(floats || values.dtype() == DType::kInt64, "a type that parameters and buffers have");

@@ -20,7 +20,7 @@ class ValueInfoProto;
 namespace tessera::cli {
 
 // Types of values, with the numbers of onnx::TensorProto.
-enum class OnnxType : int32_t { kFloat = 1, kInt64 = 7, kDouble = 11 };
+enum class OnnxType : int32_t { kFloat = 1, kInt64 = 7, kString = 8, kDouble = 11 };
 
 // Every function that adds something returns the name of the new value, by which other nodes take it.
 class GraphWriter {
@@ -38,12 +38,15 @@ class GraphWriter {
   Names split(const std::string& value, int64_t axis, const std::vector<int64_t>& sizes);
   // The value gets this name in the graph's outputs.
   void output(const std::string& value, const std::string& name, const std::vector<std::string>& shape);
+  // The place of each text among the words, from 1; 0: it is none of them; -1: it is empty.
+  std::string label_encoder(const std::string& text, const std::vector<std::string>& words);
   // A shape has numbers, and names of dimensions that a caller chooses.
   std::string input(const std::string& name, OnnxType type, const std::vector<std::string>& shape);
 
   std::string integers(const std::vector<int64_t>& values);  // int64 [n]
   std::string integer(int64_t value);                        // int64 []
   std::string number(double value);                          // float32 []
+  std::string doubles(const std::vector<double>& values);    // float64 [n]
   std::string tensor(const std::string& name, const Tensor& values);
   // The same with its values in a file beside the model: `bytes` of them from `offset` on.
   std::string external(const std::string& name, const std::vector<int64_t>& shape, const std::string& file,

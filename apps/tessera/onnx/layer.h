@@ -66,6 +66,7 @@ class OnnxLayer {
   bool has_parameter(const std::string& name) const { return parameters.contains(name); }
   const std::string& parameter(const std::string& name) const { return at(name).name; }
   const std::vector<int64_t>& shape_of(const std::string& name) const { return at(name).shape; }
+  const std::string& name() const { return name_; }
   const std::string& type() const { return type_; }
 
   // All inputs side by side.

@@ -1,4 +1,4 @@
-// tessera-onnx MODEL FILE inside|beside|input [HEAD...]: what `tessera model export` starts.
+// tessera-onnx MODEL FILE inside|beside|input rows|columns [head=NAME|layer=NAME...]: what `tessera model export` starts.
 #include <algorithm>
 #include <iostream>
 
@@ -6,6 +6,7 @@
 #include "modules/graph_wiring.h"
 #include "onnx/export_model.h"
 #include "tessera/sdk/nearest.h"
+#include "wrapped.h"
 
 namespace {
 
@@ -19,15 +20,33 @@ InferenceModel open_model(const std::string& path) {
   return std::move(model.model);
 }
 
-void keep_named_heads(InferenceModel& model, const std::vector<std::string>& names) {
-  std::vector<HeadSpec> kept;
+HeadSpec head_named(const ModelGraph& graph, const std::string& name) {
   std::vector<std::string> known;
-  for (const HeadSpec& h : model.graph.heads) known.push_back(h.name);
-  for (const std::string& name : names) {
-    const auto at = std::find(known.begin(), known.end(), name);
-    if (at == known.end())
-      fail(Code::kInvalidArgument, "--head: ", sdk::unknown_name("head", name, known), " of this model");
-    kept.push_back(model.graph.heads[static_cast<size_t>(at - known.begin())]);
+  for (const HeadSpec& h : graph.heads) {
+    if (h.name == name) return h;
+    known.push_back(h.name);
+  }
+  fail(Code::kInvalidArgument, "--head: ", sdk::unknown_name("head", name, known), " of this model");
+}
+
+// A head whose value is a layer's.
+HeadSpec head_of_layer(const ModelGraph& graph, const std::string& name) {
+  std::vector<std::string> known;
+  for (const LayerSpec& l : graph.layers) known.push_back(l.name);
+  if (std::find(known.begin(), known.end(), name) == known.end())
+    fail(Code::kInvalidArgument, "--layer: ", sdk::unknown_name("layer", name, known), " of this model");
+  HeadSpec out;
+  out.name = out.input = name;
+  out.loss = kNoLoss;
+  return out;
+}
+
+// Leaves the heads that words such as "head=click" and "layer=tower" name; no words: all heads.
+void choose_heads(InferenceModel& model, const std::vector<std::string>& words) {
+  std::vector<HeadSpec> kept;
+  for (const std::string& word : words) {
+    const std::string name = word.substr(word.find('=') + 1);
+    kept.push_back(word.starts_with("head=") ? head_named(model.graph, name) : head_of_layer(model.graph, name));
   }
   if (!kept.empty()) keep_heads(model.graph, kept);
 }
@@ -38,17 +57,21 @@ std::string list(const std::vector<std::string>& names) {
   return out;
 }
 
-int run(const std::string& path, const std::string& file, const std::string& place,
+int run(const std::string& path, const std::string& file, const std::string& place, const std::string& inputs,
         const std::vector<std::string>& heads) {
   InferenceModel model = open_model(path);
-  keep_named_heads(model, heads);
-  const TablePlace tables = place == "beside"  ? TablePlace::kBeside
-                            : place == "input" ? TablePlace::kOutside
-                                               : TablePlace::kInside;
+  choose_heads(model, heads);
+  ExportOptions options;
+  options.columns = inputs == "columns";
+  options.tables = place == "beside"  ? TablePlace::kBeside
+                   : place == "input" ? TablePlace::kOutside
+                                      : TablePlace::kInside;
   const Runtime runtime;
-  const ExportReport report = export_model(runtime, std::move(model), file, tables);
-  std::cout << file << ": " << (report.bytes + 512 * 1024) / (1024 * 1024) << " MiB\n  inputs  " << list(report.inputs)
-            << "\n  outputs " << list(report.outputs) << '\n';
+  const ExportReport report = export_model(runtime, std::move(model), file, options);
+  std::cout << file << ": " << (report.bytes + 512 * 1024) / (1024 * 1024) << " MiB\n"
+            << wrapped("inputs: " + list(report.inputs), "  ", "    ")
+            << wrapped("outputs: " + list(report.outputs), "  ", "    ");
+  for (const std::string& note : report.notes) std::cout << wrapped(note, "  ", "    ");
   return 0;
 }
 
@@ -56,12 +79,12 @@ int run(const std::string& path, const std::string& file, const std::string& pla
 
 int main(int argc, char** argv) {
   const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
-  if (args.size() < 3) {
+  if (args.size() < 4) {
     std::cerr << "tessera-onnx is started by tessera model export: see tessera model export --help\n";
     return 2;
   }
   try {
-    return run(args[0], args[1], args[2], {args.begin() + 3, args.end()});
+    return run(args[0], args[1], args[2], args[3], {args.begin() + 4, args.end()});
   } catch (const Error& e) {
     std::cerr << "tessera model: " << e.what() << '\n';
     return e.code() == Code::kUnavailable || e.code() == Code::kInternal ? 1 : 2;

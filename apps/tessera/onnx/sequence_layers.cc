@@ -1,5 +1,7 @@
 // Layers over sequences. docs/layers.md has their formulas.
+#include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "onnx/layer.h"
 
@@ -127,11 +129,40 @@ OnnxValue joined_integers(OnnxLayer& l, size_t first, int64_t zeros) {
   return {l.g.node("Pad", {out.name, l.g.integers({0, zeros, 0, 0, 0, 0})}), 1, rows, true};
 }
 
+// Row i of a layer's rows as one of other rows, which may be padded to another length.
+std::string rows_like(GraphWriter& g, const std::string& values, const Rows& of, const Rows& wanted) {
+  return rows_at(g, values, inside(g, for_each_sample(g, positions_of(g, wanted), wanted), of));
+}
+
+// Cosine and sine of hour, weekday and the like, from a table for each period.
+OnnxValues write_calendar(OnnxLayer& l, const OnnxValue& x) {
+  GraphWriter& g = l.g;
+  const auto units = l.option<std::vector<int64_t>>("units", {3600, 86400});
+  const auto periods = l.option<std::vector<int64_t>>("periods", {24, 7});
+  const double pi = l.option("pi", std::numbers::pi);
+  const OnnxValue times = joined_integers(l, 1, l.option<int64_t>("contextual", 0));
+  GraphWriter::Names parts = {x.name};
+  for (size_t k = 0; k < periods.size(); ++k) {
+    const Tensor circle = Tensor::empty({periods[k], 2});
+    for (int64_t at = 0; at < periods[k]; ++at) {
+      const double angle = 2 * pi * static_cast<double>(at) / static_cast<double>(periods[k]);
+      circle.data<float>()[2 * at] = static_cast<float>(std::cos(angle));
+      circle.data<float>()[2 * at + 1] = static_cast<float>(std::sin(angle));
+    }
+    const std::string unit = g.integer(units[k]);
+    const std::string past = g.divide(g.subtract(times.name, g.node("Mod", {times.name, unit})), unit);
+    const std::string at = g.node("Squeeze", {g.node("Mod", {past, g.integer(periods[k])}), g.integers({-1})});
+    const std::string table = g.tensor(str_cat(l.name(), ".circle_", k), circle);
+    parts.push_back(rows_like(g, g.node("Gather", {table, at}), *times.rows, *x.rows));
+  }
+  return {{g.concat(parts), x.width + 2 * std::ssize(periods), x.rows}};
+}
+
 OnnxValues write_time_encoding(OnnxLayer& l) {
   GraphWriter& g = l.g;
   const OnnxValue& x = sequence(l, 0);
   const auto kind = l.option<std::string>("kind", "sqrt");
-  if (kind == "calendar") l.refuse("its kind \"calendar\" is not supported: use \"sqrt\" or \"log\"");
+  if (kind == "calendar") return write_calendar(l, x);
   l.ignore({"rows"});
   const auto buckets = l.option<int64_t>("buckets", 2047), contextual = l.option<int64_t>("contextual", 0);
   const double unit = l.option("unit", 60.0);
@@ -143,9 +174,8 @@ OnnxValues write_time_encoding(OnnxLayer& l) {
   const std::string units = g.divide(g.maximum(past, doubles(1e-6)), doubles(unit));
   const std::string at = kind == "log" ? g.maximum(g.node("Log", {units}), doubles(0)) : g.node("Sqrt", {units});
   const std::string bucket = g.cast(g.minimum(at, doubles(static_cast<double>(buckets))), OnnxType::kInt64);
-  // The times may be padded to another length than the rows.
-  const std::string index = inside(g, for_each_sample(g, positions_of(g, *x.rows), *x.rows), *all.rows);
-  return {{g.add(x.name, table_rows(l, "weight", rows_at(g, bucket, index))), x.width, x.rows}};
+  const std::string rows = rows_like(g, table_rows(l, "weight", bucket), *all.rows, *x.rows);
+  return {{g.add(x.name, rows), x.width, x.rows}};
 }
 
 OnnxValues write_action_embedding(OnnxLayer& l) {
@@ -157,10 +187,7 @@ OnnxValues write_action_embedding(OnnxLayer& l) {
   const OnnxValue& over = sequence(l, 0);
   const bool behind = targets && !over.integers;  // integers of the first rows only
   const OnnxValue codes = sequence(l, behind ? 1 : 0);
-  const std::string bits =
-      behind
-          ? rows_at(g, codes.name, inside(g, for_each_sample(g, positions_of(g, *over.rows), *over.rows), *codes.rows))
-          : codes.name;
+  const std::string bits = behind ? rows_like(g, codes.name, *codes.rows, *over.rows) : codes.name;
   const int64_t dim = l.shape_of("weight")[1];
   GraphWriter::Names parts;
   for (size_t k = 0; k < actions.size(); ++k) {

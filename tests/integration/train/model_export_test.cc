@@ -1,0 +1,82 @@
+// `tessera model export`: what it writes, and what it refuses. scripts/dev/test_onnx compares scores with onnxruntime's.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tessera_program.h"
+
+namespace tessera::test::model_export_test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class ModelExport : public testing::Test {
+ protected:
+  void SetUp() override {
+    const std::filesystem::path program = tessera_path();
+    if (!std::filesystem::exists(program.parent_path() / "tessera-onnx"))
+      GTEST_SKIP() << "this build has no tessera-onnx, which libonnx-dev is needed for";
+  }
+  // A checkpoint of one step of a preset.
+  std::string trained(const std::string& preset, const Arguments& more = {}) {
+    const std::string job = folder_.write(preset + ".toml", succeed({"model", "new", preset}));
+    Arguments command = {
+        "train", "--config", job, "--save", file(preset), "--set", "data.samples=256", "--set", "data.test_samples=64"};
+    command.insert(command.end(), more.begin(), more.end());
+    succeed(command);
+    return file(preset);
+  }
+  std::string file(const std::string& name) const { return folder_.file(name); }
+
+  TestFolder folder_;
+};
+
+TEST_F(ModelExport, WritesInputsOutputsAndTables) {
+  const std::string model = trained("mmoe"), onnx = file("m.onnx");
+  const std::string said = succeed({"model", "export", model, "--onnx", onnx});
+  EXPECT_THAT(said, AllOf(HasSubstr("inputs: dense, c0, c1, c2, c3, c4, c5"), HasSubstr("outputs: click, like")));
+  const std::string whole = contents(onnx);
+  EXPECT_THAT(whole, AllOf(HasSubstr("tessera"), HasSubstr("c0.weight"), HasSubstr("experts.0.0.weight")));
+  expect_refused({"model", "export", model, "--onnx", onnx}, HasSubstr("--overwrite replaces it"));
+  EXPECT_THAT(succeed({"model", "export", model, "--onnx", onnx, "--overwrite", "--head", "like"}),
+              AllOf(HasSubstr("outputs: like"), Not(HasSubstr("click"))));
+
+  succeed({"model", "export", model, "--onnx", file("b.onnx"), "--tables", "beside"});
+  const size_t tables = (20000 + 5000 + 1000 + 300 + 50 + 10) * 16 * sizeof(float);
+  EXPECT_EQ(contents(file("b.onnx.data")).size(), tables);
+  EXPECT_GT(whole.size(), tables);
+  EXPECT_LT(contents(file("b.onnx")).size(), tables / 10);
+
+  const std::string outside = succeed({"model", "export", model, "--onnx", file("i.onnx"), "--tables", "input"});
+  EXPECT_THAT(outside, HasSubstr("inputs: dense, c0, c1, c2, c3, c4, c5"));
+  EXPECT_THAT(contents(file("i.onnx")), Not(HasSubstr("c0.weight")));
+}
+
+TEST_F(ModelExport, RefusesWhatItCannotSay) {
+  const std::string model = trained("two_tower");
+  const auto refused = [&](const Arguments& more, const char* sentence) {
+    Arguments command = {"model", "export", model, "--onnx", file("r.onnx")};
+    command.insert(command.end(), more.begin(), more.end());
+    expect_refused(command, HasSubstr(sentence));
+    EXPECT_FALSE(std::filesystem::exists(file("r.onnx"))) << sentence;
+  };
+  refused({}, "layer \"softmax\" (sampled_softmax) cannot be written as ONNX: this type of layer has no translation");
+  refused({"--head", "clack"}, "there is no head \"clack\"; the nearest is \"click\"");
+  refused({"--layer", "item_towr"}, "there is no layer \"item_towr\"; the nearest is \"item_tower\"");
+  refused({"--head", "click", "--layer", "score"}, "--head and --layer exclude each other");
+  refused({"--tables", "away"}, "--tables away: must be inside, beside or input");
+  refused({"--inputs", "words"}, "--inputs words: must be rows or columns");
+  refused({"--inputs", "columns", "--tables", "input"}, "--inputs columns has no effect on --tables input");
+  refused({"--inputs", "columns", "--head", "click"}, "this model was not trained on [[column]]s");
+  expect_refused({"model", "export", model}, HasSubstr("tessera model export DIR --onnx FILE"));
+  expect_refused({"model", "export", file("none"), "--onnx", file("r.onnx")}, HasSubstr("there is no packed model"));
+  expect_refused({"model", "export", model, "--onnx", file("no/r.onnx"), "--head", "click"},
+                 HasSubstr("cannot write " + file("no/r.onnx") + ": No such file or directory"), 1);
+  succeed({"model", "export", model, "--onnx", file("tower.onnx"), "--layer", "item_tower"});
+}
+
+}  // namespace
+}  // namespace tessera::test::model_export_test
