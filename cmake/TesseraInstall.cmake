@@ -27,6 +27,10 @@ set_target_properties(tessera PROPERTIES EXPORT_NAME core INSTALL_RPATH "$ORIGIN
 install(TARGETS tessera_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} ${in_program})
 install(TARGETS tessera tessera_sdk EXPORT tessera LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ${in_library}
   NAMELINK_COMPONENT development)
+if(TARGET tessera_conformance)
+  set_target_properties(tessera_conformance PROPERTIES INSTALL_RPATH "$ORIGIN/${TESSERA_LIB_FROM_BIN}")
+  install(TARGETS tessera_conformance RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} ${in_development})
+endif()
 if(TARGET tessera_onnx)
   set_target_properties(tessera_onnx PROPERTIES INSTALL_RPATH "$ORIGIN/${TESSERA_LIB_FROM_BIN}")
   install(TARGETS tessera_onnx RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT onnx)

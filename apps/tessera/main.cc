@@ -8,12 +8,11 @@
 #include <cstdio>
 #include <iostream>
 #include <string_view>
-#include <system_error>
 
 #include "command.h"
 #include "options.h"
 #include "plugin_watch.h"
-#include "rank_status.h"
+#include "program.h"
 #include "tessera/abi/plugin.h"
 #include "tessera/error.h"
 
@@ -109,40 +108,14 @@ int main(int argc, char** argv) {
   const CommandGroup commands = all_commands();
   if (first == "--man") std::cout << manual_head("tessera", "sharded embedding tables, every component a plugin");
   const Command* command = commands.find(first);
-  const auto sentence = [&](const std::exception& e) {
-    return "tessera" + (command ? " " + first : "") + ": " + e.what() + "\n";
-  };
-  // in one write, because ranks share the stream
-  const auto say = [&](const std::exception& e) { std::cerr << sentence(e); };
   explain_lost_pages();
   if (command && command->outlives_readers) signal(SIGPIPE, SIG_IGN);
-  try {
+  return status_of("tessera" + (command ? " " + first : ""), [&] {
     report_crashes();
     const int status = commands.run(args);
     if (first == "--man") std::cout << exit_status_manual();
     // Training, serving and launching succeed even if nobody reads the output.
     if (status == 0 && !(command && command->outlives_readers)) finish_printing();
     return status;
-  } catch (const UsageError& e) {
-    say_once(sentence(e));
-    return 2;
-  } catch (const tessera::Error& e) {
-    const tessera::Code code = e.code();
-    const bool used_wrongly = code == tessera::Code::kInvalidArgument || code == tessera::Code::kNotFound ||
-                              code == tessera::Code::kAlreadyExists || code == tessera::Code::kUnimplemented;
-    // If memory is too small, for a plan for example, it is too small on every rank.
-    used_wrongly || code == tessera::Code::kResourceExhausted ? say_once(sentence(e)) : say(e);
-    return used_wrongly ? 2 : 1;
-  } catch (const std::bad_alloc&) {
-    say(out_of_memory());
-    return 1;
-  } catch (const std::system_error& e) {
-    const bool threads = e.code() == std::errc::resource_unavailable_try_again;
-    if (!threads) say(e);
-    if (threads) say(std::runtime_error("the system grants no more threads: raise ulimit -u, or ulimit -v"));
-    return 1;
-  } catch (const std::exception& e) {
-    say(e);
-    return 1;
-  }
+  });
 }

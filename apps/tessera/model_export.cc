@@ -2,13 +2,11 @@
 // beside this one, so that no other command loads ONNX's libraries.
 #include "model_export.h"
 
-#include <unistd.h>
-
 #include <filesystem>
 
 #include "command.h"
 #include "options.h"
-#include "processes.h"
+#include "program.h"
 
 namespace tessera::cli {
 namespace {
@@ -59,18 +57,10 @@ bool parse_export_arguments(const std::vector<std::string>& args, ExportArgument
 int export_command(const std::vector<std::string>& args) {
   ExportArguments a;
   if (!parse_export_arguments(args, &a)) return 0;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "tessera-onnx";
-  if (access(program.c_str(), X_OK) != 0)
-    throw UsageError(str_cat("model export needs the program tessera-onnx, and ", program.string(),
-                             " is not there: install the package tessera-onnx, or libonnx-dev before the build"));
-  std::vector<std::string> command = {program, a.directory, a.onnx, a.tables, a.inputs};
-  for (const std::string& name : a.heads) command.push_back("head=" + name);
-  for (const std::string& name : a.layers) command.push_back("layer=" + name);
-  std::vector<char*> raw;
-  for (std::string& word : command) raw.push_back(word.data());
-  raw.push_back(nullptr);
-  execv(program.c_str(), raw.data());
-  fail(Code::kUnavailable, "cannot start ", program.string(), ": ", system_error());
+  std::vector<std::string> words = {a.directory, a.onnx, a.tables, a.inputs};
+  for (const std::string& name : a.heads) words.push_back("head=" + name);
+  for (const std::string& name : a.layers) words.push_back("layer=" + name);
+  become("tessera-onnx", words, "the package tessera-onnx has it, and a build where libonnx-dev is installed");
 }
 
 }  // namespace tessera::cli

@@ -31,10 +31,10 @@ def run(*command):
     return done.stdout
 
 
-def trained(program, preset, folder, more):
+def trained(program, preset, folder):
     job = folder / f"{preset}.toml"
     job.write_text(run(program, "model", "new", preset))
-    changes = [word for change in SHORT + more for word in ("--set", change)]
+    changes = [word for change in SHORT for word in ("--set", change)]
     run(program, "train", "--config", job, "--save", folder / preset, *changes)
     return folder / preset
 
@@ -68,7 +68,7 @@ def lengths_for(preset):
 
 
 def check(program, preset, folder):
-    checkpoint = trained(program, preset, folder, [])
+    checkpoint = trained(program, preset, folder)
     model = tessera.load_model(checkpoint)
     ours, theirs, dense = request(model, np.random.default_rng(5), lengths_for(preset))
     head = ["--head", "click"] if "click" in model.outputs else []
@@ -92,7 +92,8 @@ def check(program, preset, folder):
     if not worst <= TOLERANCE:
         raise SystemExit(f"{preset}: scores are {worst:.1e} apart, which is more than {TOLERANCE}")
     if "--time" in sys.argv:
-        for what, call in (("tessera", lambda: model.predict(ours, dense)), ("onnx", lambda: session.run(names, inputs))):
+        calls = {"tessera": lambda: model.predict(ours, dense), "onnx": lambda: session.run(names, inputs)}
+        for what, call in calls.items():
             start = time.perf_counter()
             for _ in range(20):
                 call()
@@ -170,12 +171,14 @@ def check_columns(program, folder):
     job.write_text(JOB.format(path=file))
     run(program, "train", "--config", job, "--save", folder / "columns")
     model = tessera.load_model(folder / "columns")
-    said = run(program, "model", "export", folder / "columns", "--onnx", folder / "columns.onnx", "--inputs", "columns")
-    for note in ("film: rows of its table, because ONNX cannot compute a hash", 'when: the hour of "time", as a number'):
+    file = folder / "columns.onnx"
+    said = run(program, "model", "export", folder / "columns", "--onnx", file, "--inputs", "columns")
+    notes = ["film: rows of its table, because ONNX cannot compute a hash", 'when: the hour of "time", as a number']
+    for note in notes:
         if note not in " ".join(said.split()):
             raise SystemExit(f"{note!r} is missing in\n{said}")
-    onnx.checker.check_model(str(folder / "columns.onnx"), full_check=True)
-    session = onnxruntime.InferenceSession(str(folder / "columns.onnx"), providers=["CPUExecutionProvider"])
+    onnx.checker.check_model(str(file), full_check=True)
+    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     data["user"][:3] = ["nobody", "", "u1"]
     tags = [text.split("|") if text else [] for text in data["tags"]]
     longest = max(map(len, tags))

@@ -1,4 +1,4 @@
-// Inputs that are columns of the data, as files have them: what the model's encoding makes of them is part of the graph.
+// Inputs that are columns of the data, as files have them. The model's encoding of them is then part of the graph.
 #pragma once
 
 #include <map>

@@ -305,15 +305,14 @@ std::string write_linear(OnnxLayer& l, const std::string& x, const std::string& 
 std::string write_activation(OnnxLayer& l, const std::string& x, const std::string& kind, double slope,
                              const std::string& prefix) {
   GraphWriter& g = l.g;
+  // Activations that are one node of ONNX.
+  static const std::map<std::string, const char*> kNodes = {{"relu", "Relu"}, {"sigmoid", "Sigmoid"},
+                                                            {"tanh", "Tanh"}, {"elu", "Elu"},
+                                                            {"selu", "Selu"}, {"softplus", "Softplus"}};
+  if (const auto node = kNodes.find(kind); node != kNodes.end()) return g.node(node->second, {x});
   if (kind == "none") return x;
-  if (kind == "relu") return g.node("Relu", {x});
   if (kind == "leaky_relu") return g.node("LeakyRelu", {x}, {{"alpha", static_cast<float>(slope)}});
-  if (kind == "sigmoid") return g.node("Sigmoid", {x});
-  if (kind == "tanh") return g.node("Tanh", {x});
   if (kind == "silu") return g.multiply(x, g.node("Sigmoid", {x}));
-  if (kind == "elu") return g.node("Elu", {x});
-  if (kind == "selu") return g.node("Selu", {x});
-  if (kind == "softplus") return g.node("Softplus", {x});
   if (kind == "mish") return g.multiply(x, g.node("Tanh", {g.node("Softplus", {x})}));
   if (kind == "prelu") return g.node("PRelu", {x, l.parameter(prefix + "weight")});
   if (kind == "gelu") {  // x times the normal distribution

@@ -1,10 +1,11 @@
-// tessera-onnx MODEL FILE inside|beside|input rows|columns [head=NAME|layer=NAME...]: what `tessera model export` starts.
+// tessera-onnx MODEL FILE inside|beside|input rows|columns [head=NAME|layer=NAME...]: started by tessera model export.
 #include <algorithm>
 #include <iostream>
 
 #include "inspect_checkpoint.h"
 #include "modules/graph_wiring.h"
 #include "onnx/export_model.h"
+#include "program.h"
 #include "tessera/sdk/nearest.h"
 #include "wrapped.h"
 
@@ -83,13 +84,7 @@ int main(int argc, char** argv) {
     std::cerr << "tessera-onnx is started by tessera model export: see tessera model export --help\n";
     return 2;
   }
-  try {
+  return status_of("tessera model", [&] {
     return run(args[0], args[1], args[2], args[3], {args.begin() + 4, args.end()});
-  } catch (const Error& e) {
-    std::cerr << "tessera model: " << e.what() << '\n';
-    return e.code() == Code::kUnavailable || e.code() == Code::kInternal ? 1 : 2;
-  } catch (const std::exception& e) {
-    std::cerr << "tessera model: " << e.what() << '\n';
-    return 1;
-  }
+  });
 }

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "tessera/config.h"
 #include "tessera_program.h"
@@ -340,7 +341,8 @@ TEST_F(Describe, CopiesOfRowsAreSaid) {
                const int of = twice && i % 10 == 9 ? i - 1 : i;
                return str_cat(of % 2, ",u", of % 50, ",", of, ".5");
              }));
-    EXPECT_EQ(one_line(job_).find("About 10 % of the rows are copies of other rows.") != std::string::npos, twice)
+    EXPECT_EQ(std::regex_search(one_line(job_), std::regex("About (9|10|11) % of the rows are copies of other rows")),
+              twice)
         << job_;
   }
 }

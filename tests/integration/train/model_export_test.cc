@@ -1,4 +1,4 @@
-// `tessera model export`: what it writes, and what it refuses. scripts/dev/test_onnx compares scores with onnxruntime's.
+// `tessera model export` writes files and refuses models. scripts/dev/test_onnx compares scores with onnxruntime's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
