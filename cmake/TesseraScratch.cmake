@@ -88,7 +88,7 @@ endforeach()
 # Tests run this code but do not time it: gcc takes 25 s for the folder core/src/modules with -Og and 44 s with -O2.
 # Lookup kernels and dense layers, which do the arithmetic of a batch, keep the optimisation of a developer's build, and
 # the package test builds a release. Programs that inspect other code are not checked themselves by a sanitizer.
-set(tools tessera_conformance tessera_verify tessera_bench_report fuzz_targets)
+set(tools tessera_conformance tessera_parity tessera_verify tessera_bench_report fuzz_targets)
 foreach(target ${targets})
   get_target_property(type ${target} TYPE)
   get_target_property(folder ${target} SOURCE_DIR)

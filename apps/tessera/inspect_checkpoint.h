@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "tessera/row_figures.h"
+#include "tessera/embedding_configs.h"
 
 namespace tessera::cli {
 

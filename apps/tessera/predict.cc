@@ -25,8 +25,8 @@
 #include "predict/score_writer.h"
 #include "retrieval/retriever.h"
 #include "tessera/config.h"
+#include "tessera/data.h"
 #include "tessera/packed_model.h"
-#include "tessera/unknown_ids.h"
 #include "train/progress.h"
 #include "train/report_text.h"
 

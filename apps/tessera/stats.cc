@@ -11,8 +11,8 @@
 #include "options.h"
 #include "outputs.h"
 #include "tessera/config.h"
-#include "tessera/constraints.h"
 #include "tessera/data.h"
+#include "tessera/planner.h"
 #include "train/job_data.h"
 
 namespace tessera::cli {

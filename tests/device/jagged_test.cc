@@ -8,7 +8,7 @@
 
 #include "fake_runtime.h"
 #include "gpu_under_test.h"
-#include "tessera/bounds.h"
+#include "modules/bounds.h"
 #include "tessera/device.h"
 #include "tessera/jagged_tensor.h"
 

@@ -1,6 +1,6 @@
 // TorchRec's metrics in one process: a stream of batches, and the values after each.
 #include "conformance/extras.h"
-#include "tessera/rec_metrics.h"
+#include "metrics/rec_metrics.h"
 
 namespace tessera::cli {
 namespace {

@@ -4,7 +4,7 @@
 #include "conformance/embedding_modules.h"
 #include "conformance/extras.h"
 #include "conformance/extras_net.h"
-#include "tessera/feature_processor.h"
+#include "conformance/parity/feature_processor.h"
 
 namespace tessera::cli {
 namespace {

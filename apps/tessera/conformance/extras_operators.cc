@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "conformance/extras.h"
-#include "tessera/jagged_ops.h"
+#include "conformance/parity/jagged_ops.h"
 
 namespace tessera::cli {
 namespace {

@@ -5,7 +5,7 @@
 #include <regex>
 
 #include "conformance/runner.h"
-#include "tessera/bounds.h"
+#include "modules/bounds.h"
 #include "tessera/lookup.h"
 
 namespace tessera::cli {

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "conformance/parity/warmup_optimizer.h"
 #include "conformance/runner.h"
 #include "tessera/optim.h"
 

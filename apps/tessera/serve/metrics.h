@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/unknown_ids.h"
+#include "tessera/data.h"
 
 namespace tessera::serve {
 

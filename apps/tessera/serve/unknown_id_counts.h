@@ -10,7 +10,7 @@
 
 #include "serve/log.h"
 #include "serve/protocol.h"
-#include "tessera/unknown_ids.h"
+#include "tessera/data.h"
 
 namespace tessera::serve {
 

@@ -161,7 +161,7 @@ struct DataConfig {
   bool operator==(const DataConfig&) const = default;
 };
 
-// Factors of the learning rates over the steps (tessera/schedule.h); empty: 1.
+// Factors of the learning rates over the steps (LearningRateSchedule); empty: 1.
 struct ScheduleConfig {
   std::vector<std::string> tables;
   std::vector<std::string> dense;

@@ -17,7 +17,6 @@
 
 #include "tessera/abi/kernel.h"
 #include "tessera/embedding_configs.h"
-#include "tessera/row_figures.h"
 #include "tessera/runtime.h"
 #include "tessera/tensor.h"
 

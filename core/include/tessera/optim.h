@@ -197,62 +197,6 @@ class OptimizerWrapper : public KeyedOptimizer {
   KeyedOptimizerPtr optimizer_;
 };
 
-enum class WarmupPolicy {
-  kNone,
-  kLinear,
-  kConstant,
-  kPoly,
-  kStep,
-  kInvSqrt,
-  kCosineAnnealingWarmRestarts,
-  kInterpolate
-};
-WarmupPolicy warmup_policy_from(std::string_view name);  // "linear", "inv_sqrt", ...; kInvalidArgument lists them
-
-struct WarmupStage {
-  WarmupPolicy policy = WarmupPolicy::kLinear;
-  int64_t max_iters = 1;  // the stage ends after this iteration, counted from the start of training
-  double value = 1;
-  double lr_scale = 1;
-  int64_t decay_iters = -1;  // <= 0: max_iters; 1 for kStep
-  int64_t sgdr_period = 1;
-  std::optional<int64_t> start_interpolating_iters;
-  std::optional<double> end_value;
-};
-// The factor of the rate at iteration i, counted from the start of training, including lr_scale. kInvalidArgument: the
-// formula has no value.
-double warmup_multiplier(const WarmupStage& stage, int64_t iteration);
-// Checks that max_iters ascend, sets decay_iters, and appends the final kNone stage.
-std::vector<WarmupStage> warmup_stages(std::vector<WarmupStage> stages);
-
-// Sets the wrapped optimizer's rate before each step. Its state is "__warmup": {"warmup": int64 [iteration, stage]}.
-class WarmupOptimizer : public OptimizerWrapper {
- public:
-  struct Options {
-    std::vector<WarmupStage> stages;
-    double lr = 0.1;
-    std::string lr_param = "lr";
-  };
-  WarmupOptimizer(KeyedOptimizerPtr optimizer, Options options);
-  void step() override;
-  std::vector<Item> params() const override;
-  std::vector<std::pair<std::string, OptimizerState>> state() const override;
-  void set_state(std::string_view key, const OptimizerState& state) override;
-  std::string class_name() const override { return "WarmupOptimizer"; }
-
- protected:
-  void after_load() override;
-
- private:
-  void set_rate();
-
-  std::vector<WarmupStage> stages_;
-  double lr_;
-  std::string lr_param_;
-  Tensor warmup_;  // int64 [iteration, stage]
-  ParameterPtr parameter_;
-};
-
 enum class GradientClipping { kNorm, kValue, kNone };
 GradientClipping gradient_clipping_from(std::string_view name);  // "norm", "value", "none"
 
@@ -285,6 +229,45 @@ class GradientClippingOptimizer : public OptimizerWrapper {
   Tensor norm_;                          // set if the norm is on a device: float64, the first element
   std::vector<Tensor> grads_;            // scratch
   std::vector<tsr_gradient> on_device_;  // scratch
+};
+
+// Learning rates over the steps of a run.
+//
+//   const LearningRateSchedule rate({"linear?steps=500", "cosine?to=0.1"}, 10000);
+//   optimizer.set_learning_rate(0.05 * rate.factor(step));
+//
+// The factor of a learning rate for each step. It has stages, one after the other, each "shape?option=value&...".
+// With i of a stage's n steps done, x = i / n:
+//
+//   constant     factor                                            factor = 1
+//   linear       from + (to - from) x                              from = 0, to = 1: a warm-up
+//   cosine       to + (from - to) (1 + cos(pi x)) / 2              from = 1, to = 0
+//   polynomial   to + (from - to) (1 - x)^power                    from = 1, to = 0, power = 2
+//   exponential  from gamma^i                                      from = 1, gamma is needed
+//   step         from gamma^floor(i / every)                       from = 1, gamma and every are needed
+//
+// `steps` is n. Only the last stage may leave it out, and then lasts to the end of the run. After the last stage its
+// final value stays. The shapes are those of torch.optim.lr_scheduler: LinearLR, CosineAnnealingLR, PolynomialLR,
+// ExponentialLR, StepLR.
+class LearningRateSchedule {
+ public:
+  LearningRateSchedule() = default;  // always 1
+  // `steps`: steps of the run, including earlier ones. kInvalidArgument names the stage and its error.
+  LearningRateSchedule(const std::vector<std::string>& stages, int64_t steps);
+
+  bool empty() const { return stages_.empty(); }
+  double factor(int64_t step) const;  // for step 0, 1, ...
+
+ private:
+  enum class Shape { kConstant, kLinear, kCosine, kPolynomial, kExponential, kStep };
+  struct Stage {
+    Shape shape = Shape::kConstant;
+    int64_t first = 0, steps = 0;
+    double from = 1, to = 1, power = 1, gamma = 1;
+    int64_t every = 1;
+    double after(int64_t done) const;
+  };
+  std::vector<Stage> stages_;
 };
 
 }  // namespace tessera

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "tessera/embedding_configs.h"
-#include "tessera/row_figures.h"
 #include "tessera/tensor.h"
 
 namespace tessera {

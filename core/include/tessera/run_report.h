@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/data.h"
 #include "tessera/dense.h"
 #include "tessera/metrics.h"
 #include "tessera/sharding_plan.h"
-#include "tessera/unknown_ids.h"
 
 namespace tessera {
 

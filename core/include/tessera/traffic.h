@@ -9,7 +9,7 @@
 
 #include "tessera/embedding_configs.h"
 #include "tessera/sharding_plan.h"
-#include "tessera/wire_bytes.h"
+#include "tessera/topology.h"
 
 namespace tessera {
 

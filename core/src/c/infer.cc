@@ -15,9 +15,9 @@
 #include "data/readers.h"
 #include "inference/model_data.h"
 #include "inference/pool.h"
+#include "tessera/data.h"
 #include "tessera/packed_model.h"
 #include "tessera/predictor.h"
-#include "tessera/unknown_ids.h"
 
 using namespace tessera::c;
 using tessera::Code;

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "planner/step_model.h"
 #include "tessera/dlrm.h"
 #include "tessera/machine.h"
 #include "tessera/model_trainer.h"
 #include "tessera/planner.h"
-#include "tessera/step_model.h"
 
 namespace tessera {
 

@@ -11,7 +11,6 @@
 #include "checkpoint/safetensors.h"
 #include "tessera/embedding_configs.h"
 #include "tessera/lookup.h"
-#include "tessera/row_figures.h"
 
 namespace tessera::checkpoint {
 

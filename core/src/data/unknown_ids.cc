@@ -1,4 +1,4 @@
-#include "tessera/unknown_ids.h"
+#include "tessera/data.h"
 
 #include <algorithm>
 #include <cmath>

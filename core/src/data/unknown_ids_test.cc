@@ -1,5 +1,5 @@
 // Tests the counts of ids that no vocabulary has, and when they are worth a warning.
-#include "tessera/unknown_ids.h"
+#include "tessera/data.h"
 
 #include <gtest/gtest.h>
 

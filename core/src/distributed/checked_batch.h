@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "tessera/bounds.h"
+#include "modules/bounds.h"
 #include "tessera/jagged_tensor.h"
 #include "wiring/wiring.h"
 

@@ -1,4 +1,4 @@
-#include "tessera/quant_sharding.h"
+#include "tessera/quant_modules.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "tessera/rec_metrics.h"
+#include "metrics/rec_metrics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "tessera/bounds.h"
+#include "modules/bounds.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // The bounds check of batches that are on a device.
 #pragma once
 
-#include "tessera/bounds.h"
+#include "modules/bounds.h"
 
 namespace tessera {
 

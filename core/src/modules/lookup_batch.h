@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
+#include "modules/bounds.h"
 #include "modules/lookup_view.h"
-#include "tessera/bounds.h"
 #include "tessera/embedding_modules.h"
 #include "tessera/lookup.h"
 

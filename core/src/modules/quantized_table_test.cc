@@ -8,8 +8,8 @@
 #include <cstring>
 #include <limits>
 
+#include "modules/bounds.h"
 #include "modules/lookup_batch.h"
-#include "tessera/bounds.h"
 
 namespace tessera {
 namespace {

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/json.h"
-#include "tessera/row_figures.h"
+#include "tessera/embedding_configs.h"
 
 namespace tessera {
 

@@ -1,4 +1,4 @@
-#include "tessera/schedule.h"
+#include "tessera/optim.h"
 
 #include <algorithm>
 #include <array>

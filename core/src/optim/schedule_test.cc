@@ -1,4 +1,4 @@
-#include "tessera/schedule.h"
+#include "tessera/optim.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

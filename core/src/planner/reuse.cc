@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tessera/constraints.h"
+#include "tessera/planner.h"
 
 namespace tessera {
 

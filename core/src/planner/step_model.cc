@@ -1,4 +1,4 @@
-#include "tessera/step_model.h"
+#include "planner/step_model.h"
 
 #include <algorithm>
 #include <cmath>

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "config/json.h"
-#include "tessera/constraints.h"
 #include "tessera/embedding_configs.h"
+#include "tessera/planner.h"
 
 namespace tessera {
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "tessera/constraints.h"
 #include "tessera/embedding_configs.h"
+#include "tessera/planner.h"
 
 namespace tessera {
 

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "data/arriving_rows.h"
+#include "planner/step_model.h"
 #include "tessera/config.h"
 #include "tessera/data.h"
 #include "tessera/embedding_configs.h"
 #include "tessera/runtime.h"
-#include "tessera/step_model.h"
 
 namespace tessera {
 

@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
+#include "planner/step_model.h"
 #include "tessera/config.h"
 #include "tessera/head_metrics.h"
 #include "tessera/layer_graph.h"
 #include "tessera/runtime.h"
-#include "tessera/step_model.h"
 
 namespace tessera {
 

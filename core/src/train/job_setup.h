@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "planner/step_model.h"
 #include "tessera/data.h"
 #include "tessera/head_metrics.h"
 #include "tessera/model_trainer.h"
-#include "tessera/schedule.h"
-#include "tessera/step_model.h"
+#include "tessera/optim.h"
 #include "tessera/train_job.h"
 #include "train/best_model.h"
 #include "train/job_data.h"

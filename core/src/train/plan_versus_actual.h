@@ -1,9 +1,9 @@
 // Compares the planner's estimate of a step with the run's measurements: per rank and per table.
 #pragma once
 
+#include "planner/step_model.h"
 #include "tessera/model_trainer.h"
 #include "tessera/run_report.h"
-#include "tessera/step_model.h"
 #include "tessera/traffic.h"
 
 namespace tessera {

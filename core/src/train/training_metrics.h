@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "metrics/rec_metrics.h"
 #include "tessera/config.h"
 #include "tessera/head_metrics.h"
 #include "tessera/process_group.h"
-#include "tessera/rec_metrics.h"
 #include "tessera/runtime.h"
 
 namespace tessera {

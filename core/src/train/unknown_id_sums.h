@@ -3,8 +3,8 @@
 
 #include <vector>
 
+#include "tessera/data.h"
 #include "tessera/process_group.h"
-#include "tessera/unknown_ids.h"
 
 namespace tessera {
 

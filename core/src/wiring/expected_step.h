@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tessera/wire_bytes.h"
+#include "tessera/topology.h"
 #include "wiring/wiring.h"
 
 namespace tessera {

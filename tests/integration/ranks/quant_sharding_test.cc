@@ -9,7 +9,6 @@
 #include "tessera/embedding_modules.h"
 #include "tessera/planner.h"
 #include "tessera/quant_modules.h"
-#include "tessera/quant_sharding.h"
 #include "tessera/sharding.h"
 
 namespace tessera::test::quant_sharding_test {

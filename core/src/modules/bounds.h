@@ -1,4 +1,4 @@
-// tessera/bounds.h - checks ids and offsets before anything is read or written. The caller's buffers are never changed.
+// Checks ids and offsets before anything is read or written. The caller's buffers are never changed.
 // Unsharded and sharded modules use the same check.
 //
 // If nothing is wrong, the cost is one vectorised pass over offsets and ids, without allocation. [any-thread]

@@ -1,4 +1,4 @@
-// tessera/feature_processor.h - learned weights of ids by position: TorchRec's PositionWeightedModuleCollection.
+// Learned weights of ids by position: TorchRec's PositionWeightedModuleCollection.
 //
 //   PositionWeightedModuleCollection processor({{"history", 50}});
 //   KeyedJaggedTensor weighted = processor.forward(features);        // for a collection with is_weighted

@@ -1,4 +1,4 @@
-// tessera/rec_metrics.h - metrics over all batches so far (lifetime) and over the newest ones (window), like TorchRec's
+// Metrics over all batches so far (lifetime) and over the newest ones (window), like TorchRec's
 // RecMetrics: sums in double, and a weight for each sample.
 //
 //   RecMetric ne("ne", 100'000);

@@ -1,10 +1,10 @@
+#include "conformance/parity/warmup_optimizer.h"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
 #include <utility>
-
-#include "tessera/optim.h"
 
 namespace tessera {
 namespace {

@@ -1,4 +1,4 @@
-#include "tessera/jagged_ops.h"
+#include "conformance/parity/jagged_ops.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-// tessera/step_model.h - predicts the time of a training step under a plan, by rank and table, before it runs.
+// Predicts the time of a training step under a plan, by rank and table, before it runs.
 //
 // The figures are those of a Machine and of the kernel plugins (planner.h, cost model "default"). Between two exchanges
 // each rank works on its own, and an exchange begins when the last rank arrives. So a step is the sum of the exchanges

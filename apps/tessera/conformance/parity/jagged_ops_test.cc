@@ -1,10 +1,10 @@
 // Cases that `tessera conformance` does not have for these operators: refusals, empty inputs, bags used several times.
-#include "tessera/jagged_ops.h"
+#include "conformance/parity/jagged_ops.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tessera/feature_processor.h"
+#include "conformance/parity/feature_processor.h"
 
 namespace tessera {
 namespace {

@@ -1,4 +1,4 @@
-#include "tessera/feature_processor.h"
+#include "conformance/parity/feature_processor.h"
 
 #include <algorithm>
 

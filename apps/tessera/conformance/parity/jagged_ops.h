@@ -1,4 +1,4 @@
-// tessera/jagged_ops.h - operators between jagged and dense tensors, with FBGEMM's names and semantics.
+// Operators between jagged and dense tensors, with FBGEMM's names and semantics.
 //
 // Tensors are in host memory. Lengths, offsets, permutations and indices are int32 or int64 and are checked.
 // kOutOfRange: something leads beyond the data. kInvalidArgument: a shape or type does not fit. Results are new tensors

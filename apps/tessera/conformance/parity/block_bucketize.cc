@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "conformance/parity/jagged_ops.h"
 #include "sparse/arrays.h"
-#include "tessera/jagged_ops.h"
 
 namespace tessera {
 namespace {
