@@ -1,18 +1,22 @@
-// tessera data describe: writes a config for files that have no description yet.
+// tessera data describe: writes a config for files that have no description yet. tessera data check: compares new files
+// with those of training.
 #include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <sstream>
 
 #include "bench/report/html.h"
 #include "command.h"
+#include "data/check.h"
 #include "data/describe.h"
 #include "data/reader_choice.h"
 #include "data/toml_text.h"
 #include "options.h"
 #include "plugin_watch.h"
 #include "train/progress.h"
+#include "wrapped.h"
 
 namespace tessera::cli {
 namespace {
@@ -20,19 +24,21 @@ namespace {
 namespace po = boost::program_options;
 
 struct DataArguments {
-  std::string action, output, reader, html;
+  std::string action, output, reader, html, other;  // other: the new files of check
   DescribeOptions describe;
 };
 
 bool parse_data_arguments(const std::vector<std::string>& args, DataArguments* out) {
   Options options(
-      "data", "describe FILE [OPTIONS]",
-      "Looks at all rows of a file, of the files in a directory, or of the files that match a pattern. Writes a "
-      "config with fitting columns: the label, dense values and ids.");
+      "data", "describe FILE [OPTIONS]\ncheck TRAIN NEW [OPTIONS]",
+      "describe looks at all rows of a file, of the files in a directory, or of the files that match a pattern. It "
+      "writes a config with fitting columns: the label, dense values and ids.\n\n"
+      "check compares new files with those that a model was trained on: missing columns, unseen values, numbers that "
+      "have moved. Its exit status is 1 if it finds a difference.");
   auto add = options.add_options();
   add("label", po::value(&out->describe.label)->value_name("COLUMN"),
       "column to predict, or several as A,B (default: a column named like a label, or the first one of zeros and "
-      "ones)");
+      "ones); check: columns that new files need not have");
   add("reader", po::value(&out->reader)->value_name("NAME"),
       "reader plugin, such as \"csv?delimiter=;\" (default: the one that opens the path; otherwise csv with the "
       "delimiter that fits)");
@@ -44,12 +50,20 @@ bool parse_data_arguments(const std::vector<std::string>& args, DataArguments* o
       "output");
   options.argument("action", po::value(&out->action));
   options.argument("file", po::value(&out->describe.path));
+  options.argument("new", po::value(&out->other));
   const auto given = parse_options(args, options);
   if (!given) return false;
-  if (out->action != "describe")
-    throw UsageError(out->action.empty() ? "an action is needed: tessera data describe FILE"
-                                         : "\"" + out->action + "\" is not known; there is tessera data describe FILE");
+  if (out->action != "describe" && out->action != "check") {
+    constexpr const char* kActions = "tessera data describe FILE and tessera data check TRAIN NEW";
+    throw UsageError(out->action.empty() ? str_cat("an action is needed: there are ", kActions)
+                                         : str_cat('"', out->action, "\" is not known; there are ", kActions));
+  }
   if (out->describe.path.empty()) throw UsageError("a file is needed: tessera data describe FILE");
+  if (out->action == "check" && out->other.empty())
+    throw UsageError("two files are needed: tessera data check TRAIN NEW");
+  if (out->action == "check" && !out->output.empty()) throw UsageError("--output is of describe; check has --html");
+  if (out->action == "describe" && !out->other.empty())
+    throw UsageError(str_cat("describe takes one file or a pattern in quotes, not also ", out->other));
   if (given->count("rows") > 0 && out->describe.rows < 1) throw UsageError("--rows takes a number of rows: 1 or more");
   return true;
 }
@@ -89,6 +103,33 @@ std::vector<std::string> readers_for(const Runtime& runtime, const std::string& 
   return texts;
 }
 
+// `options` for another path, with the readers that may open it.
+LookOptions look_options(const Runtime& runtime, LookOptions options, const std::string& path,
+                         const std::string& reader) {
+  options.path = path;
+  options.readers = reader.empty() ? readers_for(runtime, path) : std::vector<std::string>{reader};
+  options.text = reader.empty() && options.readers.size() > 1;
+  options.progress = stderr_is_terminal();
+  return options;
+}
+
+int check_files(const Runtime& runtime, const DataArguments& a) {
+  const FilesSeen train = look_at_files(runtime, look_options(runtime, a.describe, a.describe.path, a.reader));
+  const FilesSeen now = look_at_files(runtime, look_options(runtime, a.describe, a.other, a.reader));
+  std::vector<std::string> labels;
+  std::istringstream names(a.describe.label);
+  for (std::string name; std::getline(names, name, ',');) labels.push_back(name);
+  const std::vector<Difference> all = differences(train, now, labels);
+  const std::string about = str_cat(a.other, ", ", now.rows, " rows, beside ", a.describe.path, ", ", train.rows,
+                                    " rows: ", all.empty() ? "no difference" : "see below");
+  if (!a.html.empty()) write_html(a.html, check_page(train, now, all, about));
+  for (const Difference& d : all) std::cout << wrapped(d.column + ": " + d.sentence, "", "  ");
+  if (all.empty())
+    std::cout << wrapped(str_cat(a.other, " (", now.rows, " rows) has no difference from ", a.describe.path, " (",
+                                 train.rows, " rows) that would spoil a model"));
+  return all.empty() ? 0 : 1;
+}
+
 }  // namespace
 
 int data_command(const std::vector<std::string>& args) {
@@ -100,9 +141,8 @@ int data_command(const std::vector<std::string>& args) {
   if (!a.html.empty()) check_writable(a.html);
   const PluginWatch watch;
   const Runtime runtime;
-  a.describe.readers = a.reader.empty() ? readers_for(runtime, a.describe.path) : std::vector<std::string>{a.reader};
-  a.describe.text = a.reader.empty() && a.describe.readers.size() > 1;
-  a.describe.progress = stderr_is_terminal();
+  if (a.action == "check") return check_files(runtime, a);
+  static_cast<LookOptions&>(a.describe) = look_options(runtime, a.describe, a.describe.path, a.reader);
   const Description described = describe_files(runtime, a.describe);
   const std::string& text = described.job;
   if (!described.guess.empty()) std::cerr << "tessera data describe: " << described.guess << '\n';

@@ -37,7 +37,7 @@ CommandGroup all_commands() {
            {"trace", "compare two runs recorded by the transport \"trace\"", trace_command},
            {"quantize", "pack a checkpoint into a model for serving", quantize_command},
            {"model", "print example jobs; show, verify and export models", model_command},
-           {"data", "look at data files and write a config for them", data_command},
+           {"data", "look at data files, write a config, compare files", data_command},
            {"predict", "score files with a packed model", predict_command}}};
 }
 

@@ -5,18 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "data/file_look.h"
 #include "tessera/runtime.h"
 
 namespace tessera::cli {
 
-struct DescribeOptions {
-  std::string path;
-  // Candidate reader plugins. The first is used, or, if the rows do not fit it, the one that finds most columns.
-  std::vector<std::string> readers;
-  bool text = false;      // the readers have an encoding option
-  std::string label;      // names of label columns, separated by commas; empty: guess
-  int64_t rows = 0;       // rows to look at, in blocks spread over the files; 0: all
-  bool progress = false;  // draw a line on standard error
+struct DescribeOptions : LookOptions {
+  std::string label;  // names of label columns, separated by commas; empty: guess
 };
 
 struct Description {

@@ -63,14 +63,6 @@ std::string histogram(const std::vector<Bin>& bins, const std::string& title) {
   return "<figure>" + svg.str() + "</figure>\n";
 }
 
-std::string histograms(const ColumnSeen& c) {
-  const bool numbers = c.form == Form::kNumbers || c.form == Form::kWritten || c.form == Form::kTimes;
-  const bool few = c.exact && c.distinct <= 24;
-  return histogram(numbers && !few ? bins_of_numbers(c.numbers) : bins_of_values(c),
-                   str_cat("how often the values of ", c.name, " come")) +
-         histogram(bins_of_numbers(c.lengths), str_cat("how many items the rows of ", c.name, " have"));
-}
-
 std::string role_of(const Decision& d) {
   switch (d.kind) {
     case Decision::Kind::kLabel:
@@ -88,6 +80,14 @@ std::string role_of(const Decision& d) {
 }
 
 }  // namespace
+
+std::string histograms(const ColumnSeen& c) {
+  const bool numbers = c.form == Form::kNumbers || c.form == Form::kWritten || c.form == Form::kTimes;
+  const bool few = c.exact && c.distinct <= 24;
+  return histogram(numbers && !few ? bins_of_numbers(c.numbers) : bins_of_values(c),
+                   str_cat("how often the values of ", c.name, " come")) +
+         histogram(bins_of_numbers(c.lengths), str_cat("how many items the rows of ", c.name, " have"));
+}
 
 std::string profile_page(const std::vector<ColumnSeen>& columns, const std::vector<Decision>& decisions,
                          const std::string& about, const std::string& job) {

@@ -13,4 +13,7 @@ namespace tessera::cli {
 std::string profile_page(const std::vector<ColumnSeen>& columns, const std::vector<Decision>& decisions,
                          const std::string& about, const std::string& job);
 
+// How often values come, and how long lists are: pictures, or nothing.
+std::string histograms(const ColumnSeen& column);
+
 }  // namespace tessera::cli

@@ -1,0 +1,194 @@
+#include "data/check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_map>
+
+#include "bench/report/html.h"
+#include "bench/report/svg.h"
+#include "data/columns_toml.h"
+#include "data/profile_page.h"
+#include "data/toml_text.h"
+#include "tessera/error.h"
+
+namespace tessera::cli {
+namespace {
+
+// Shares from which a difference is said. Fewer rows than kEnough say nothing of a distribution.
+constexpr double kMissing = 0.05, kUnseen = 0.05, kOutside = 0.01, kMoved = 0.2;
+constexpr int64_t kEnough = 50;
+
+std::string percent(double share) {
+  const double of_hundred = 100 * share;
+  return str_cat(short_number(of_hundred < 1 ? std::ceil(10 * of_hundred) / 10 : std::round(of_hundred)), " %");
+}
+
+const char* in_words(Form form) {
+  switch (form) {
+    case Form::kEmpty:
+      return "no values";
+    case Form::kNumbers:
+      return "numbers";
+    case Form::kWritten:
+      return "numbers as people write them";
+    case Form::kTimes:
+      return "times";
+    case Form::kTexts:
+      return "texts";
+    case Form::kLists:
+      return "lists";
+    case Form::kNested:
+      return "nested values";
+  }
+  return "values";
+}
+
+double share_missing(const ColumnSeen& c) {
+  return c.fields == 0 ? 0 : static_cast<double>(c.missing) / static_cast<double>(c.fields);
+}
+
+// The largest distance between the distribution functions of two ascending samples (Kolmogorov and Smirnov's).
+double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  double most = 0;
+  for (size_t i = 0, j = 0; i < a.size() && j < b.size();) {
+    const double x = std::min(a[i], b[j]);
+    while (i < a.size() && a[i] == x) ++i;
+    while (j < b.size() && b[j] == x) ++j;
+    most = std::max(most, std::abs(static_cast<double>(i) / static_cast<double>(a.size()) -
+                                   static_cast<double>(j) / static_cast<double>(b.size())));
+  }
+  return most;
+}
+
+class Comparison {
+ public:
+  Comparison(const ColumnSeen& train, const ColumnSeen& now, std::vector<Difference>& out)
+      : train_(train), now_(now), out_(out) {}
+
+  void compare() {
+    if (now_.form == Form::kEmpty && train_.form != Form::kEmpty) return say("no row has a value");
+    if (now_.form != train_.form && train_.form != Form::kEmpty)
+      return say(
+          str_cat("the training files have ", in_words(train_.form), ", these have ", in_words(now_.form), example()));
+    missing();
+    const bool number = now_.form == Form::kNumbers || now_.form == Form::kWritten || now_.form == Form::kTimes;
+    number && !counts_things() ? numbers() : values();
+  }
+
+ private:
+  void say(std::string sentence) { out_.push_back({train_.name, std::move(sentence)}); }
+  std::string example() const { return now_.values.empty() ? "" : str_cat(", such as ", quoted(now_.values[0].text)); }
+
+  // True for whole numbers that repeat, as ids do.
+  bool counts_things() const {
+    constexpr int64_t kOften = 10;
+    return train_.form == Form::kNumbers && train_.exact && train_.numbers.whole() == train_.numbers.count() &&
+           kOften * train_.distinct <= train_.fields;
+  }
+
+  void missing() {
+    const double before = share_missing(train_), after = share_missing(now_);
+    if (after > before + kMissing)
+      say(str_cat(percent(after), " of the values are missing, ", percent(before), " in the training files"));
+  }
+
+  void numbers() {
+    const bool times = now_.form == Form::kTimes;
+    const std::vector<double> before = train_.numbers.sample(), after = now_.numbers.sample();
+    if (after.empty() || before.empty()) return;
+    if (!times) {
+      const auto low = std::lower_bound(after.begin(), after.end(), train_.numbers.least());
+      const auto high = std::upper_bound(after.begin(), after.end(), train_.numbers.most());
+      const double outside = 1 - static_cast<double>(high - low) / static_cast<double>(after.size());
+      if (outside > kOutside)
+        say(str_cat(percent(outside), " of the numbers are outside the ", short_number(train_.numbers.least()), " to ",
+                    short_number(train_.numbers.most()), " of the training files: ", short_number(now_.numbers.least()),
+                    " to ", short_number(now_.numbers.most())));
+      const double moved = distance(before, after);
+      if (moved > kMoved && now_.numbers.count() >= kEnough)
+        say(str_cat("the numbers have moved: their median is ", short_number(quantile(after, 0.5)), ", and was ",
+                    short_number(quantile(before, 0.5)), " (distance of the distributions ", short_number(moved), ")"));
+    }
+  }
+
+  // Values that the training files do not have, and how the shares of the others have changed.
+  void values() {
+    if (!train_.exact || !now_.exact) return;
+    std::unordered_map<std::string, int64_t> before;
+    int64_t all_before = 0, all = 0, unseen = 0;
+    for (const ListText::Value& v : train_.values) before[v.text] = v.count, all_before += v.count;
+    for (const ListText::Value& v : now_.values) all += v.count;
+    if (all == 0 || all_before == 0) return;
+    std::vector<std::string> names;
+    double moved = 0;
+    for (const ListText::Value& v : now_.values) {
+      const auto known = before.find(v.text);
+      const double share = static_cast<double>(v.count) / static_cast<double>(all);
+      if (known == before.end()) {
+        unseen += v.count;
+        names.push_back(v.text);
+        moved += share;
+        continue;
+      }
+      moved += std::max(0.0, share - static_cast<double>(known->second) / static_cast<double>(all_before));
+    }
+    const double share = static_cast<double>(unseen) / static_cast<double>(all);
+    const bool lists = train_.form == Form::kLists;
+    if (share > kUnseen)
+      return say(str_cat(percent(share), lists ? " of the lists" : " of the values",
+                         " are not in the training files: ", listed(names, 5)));
+    constexpr int64_t kFew = 50;
+    if (!lists && moved > kMoved && all >= kEnough && static_cast<int64_t>(train_.values.size()) <= kFew)
+      say(str_cat(percent(moved), " of the rows have moved to other values than in the training files: most often ",
+                  quoted(now_.values[0].text), " now, ", quoted(train_.values[0].text), " before"));
+  }
+
+  const ColumnSeen &train_, &now_;
+  std::vector<Difference>& out_;
+};
+
+const ColumnSeen* find(const FilesSeen& files, const std::string& name) {
+  const auto at =
+      std::find_if(files.columns.begin(), files.columns.end(), [&](const ColumnSeen& c) { return c.name == name; });
+  return at == files.columns.end() ? nullptr : &*at;
+}
+
+}  // namespace
+
+std::vector<Difference> differences(const FilesSeen& train, const FilesSeen& now,
+                                    const std::vector<std::string>& labels) {
+  std::vector<Difference> out;
+  for (const ColumnSeen& c : train.columns) {
+    const ColumnSeen* other = find(now, c.name);
+    const bool label = std::find(labels.begin(), labels.end(), c.name) != labels.end();
+    if (other == nullptr && !label) out.push_back({c.name, "the column is missing"});
+    if (other != nullptr && c.unknown_type.empty()) Comparison(c, *other, out).compare();
+  }
+  for (const ColumnSeen& c : now.columns) {
+    if (find(train, c.name) == nullptr) out.push_back({c.name, "the column is new; a model does not look at it"});
+  }
+  return out;
+}
+
+std::string check_page(const FilesSeen& train, const FilesSeen& now, const std::vector<Difference>& all,
+                       const std::string& about) {
+  std::string out = "<p>" + escaped(about) + "</p>\n";
+  const auto section = [&](const std::string& name) {
+    std::string text, images;
+    for (const Difference& d : all) text += d.column == name ? escaped(d.sentence) + ". " : "";
+    for (const FilesSeen* files : {&train, &now}) {
+      const ColumnSeen* c = find(*files, name);
+      if (c == nullptr) continue;
+      images += str_cat("<p>", files == &train ? "Training files: " : "New files: ", escaped(summary(*c)), ".</p>\n",
+                        histograms(*c));
+    }
+    out += html_section(escaped(name), text.empty() ? "No difference worth a word." : text, images);
+  };
+  for (const ColumnSeen& c : train.columns) section(c.name);
+  for (const ColumnSeen& c : now.columns) {
+    if (find(train, c.name) == nullptr) section(c.name);
+  }
+  return html_document("tessera data check", out);
+}
+
+}  // namespace tessera::cli

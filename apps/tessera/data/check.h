@@ -1,0 +1,26 @@
+// tessera data check: compares new files with those that a model was trained on.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "data/file_look.h"
+
+namespace tessera::cli {
+
+struct Difference {
+  std::string column;    // empty: of the files as a whole
+  std::string sentence;  // "12 % of the values are not in the training files: "u901", "u902", ..."
+};
+
+// Differences that may spoil a model's answers, in the columns' order: columns that are missing, values of another form,
+// more missing values, values that were never seen, and distributions that have moved. `labels`: columns that new files
+// need not have.
+std::vector<Difference> differences(const FilesSeen& train, const FilesSeen& now,
+                                    const std::vector<std::string>& labels);
+
+// The same as an HTML page, with the distributions of both files side by side.
+std::string check_page(const FilesSeen& train, const FilesSeen& now, const std::vector<Difference>& all,
+                       const std::string& about);
+
+}  // namespace tessera::cli

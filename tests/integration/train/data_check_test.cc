@@ -1,0 +1,73 @@
+// `tessera data check`: differences between the files of training and new ones.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "tessera/error.h"
+#include "tessera_program.h"
+
+namespace tessera::test::data_check_test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+std::string table(const std::string& header, const std::function<std::string(int row)>& row) {
+  std::string out = header + "\n";
+  for (int i = 0; i < 400; ++i) out += row(i) + "\n";
+  return out;
+}
+
+std::string as_trained(int i) { return str_cat("u", i % 40, ",", i % 3 ? "red" : "blue", ",", i % 90 + 10, ".5"); }
+
+TEST(DataCheck, FindsNothingInLikeRows) {
+  const TestFolder folder;
+  const std::string train = folder.write(
+      "train.csv", table("click,user,color,price", [](int i) { return str_cat(i % 2, ",", as_trained(i)); }));
+  const std::string now =
+      folder.write("now.csv", table("color,user,price", [](int i) {
+                     return str_cat(i % 3 ? "red" : "blue", ",u", i * 7 % 40, ",", i % 90 + 10, ".5");
+                   }));
+  EXPECT_THAT(succeed({"data", "check", train, now, "--label", "click"}), HasSubstr("has no difference from"));
+  expect_refused({"data", "check", train, now}, HasSubstr("click: the column is missing"), 1);
+  succeed({"data", "check", train, train});
+}
+
+TEST(DataCheck, SaysWhatIsDifferent) {
+  const TestFolder folder;
+  const std::string train =
+      folder.write("train.csv", table("user,color,price,size,kind,old,day", [](int i) {
+                     return str_cat(as_trained(i), ",", i, ".25,", i % 4, ",", i, ",2024-01-0", i % 9 + 1);
+                   }));
+  const std::string now = folder.write("now.csv", table("user,color,price,size,kind,extra,day", [](int i) {
+                                         return str_cat("u", i % 50, ",", i % 9 ? "blue" : "red", ",",
+                                                        i % 2 ? str_cat(i % 90 + 300, ".5") : "", ",", i / 2 + 200,
+                                                        ".25,", i % 4 ? "x" : "y", ",", i, ",2024-02-0", i % 9 + 1);
+                                       }));
+  const Finished done = run_tessera({"data", "check", train, now, "--html", folder.file("page.html")});
+  EXPECT_EQ(done.status, 1) << done.output;
+  EXPECT_THAT(done.output,
+              AllOf(HasSubstr("user: 20 % of the values are not in the training files: \"u40\""),
+                    HasSubstr("color: 56 % of the rows have moved to other values"),
+                    HasSubstr("price: 50 % of the values are missing, 0 % in the training files"),
+                    HasSubstr("price: 100 % of the numbers are outside the 10.5 to 99.5 of the training files"),
+                    HasSubstr("size: the numbers have moved: their median is"),
+                    HasSubstr("kind: the training files have numbers, these have texts, such as \"x\""),
+                    HasSubstr("old: the column is missing"), HasSubstr("extra: the column is new")));
+  EXPECT_THAT(done.output, Not(HasSubstr("day:")));
+  EXPECT_THAT(contents(folder.file("page.html")), AllOf(HasSubstr("<svg"), HasSubstr("New files: ")));
+}
+
+TEST(DataCheck, WrongUses) {
+  const TestFolder folder;
+  const std::string file = folder.write("a.csv", "x,y\n1,2\n");
+  expect_refused({"data", "check", file}, HasSubstr("two files are needed: tessera data check TRAIN NEW"));
+  expect_refused({"data", "check", file, folder.file("none.csv")}, HasSubstr("none.csv"));
+  expect_refused({"data", "check", file, file, "--output", "x"}, HasSubstr("--output is of describe"));
+  expect_refused({"data", "chek", file}, HasSubstr("tessera data check TRAIN NEW"));
+}
+
+}  // namespace
+}  // namespace tessera::test::data_check_test
