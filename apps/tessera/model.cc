@@ -39,10 +39,11 @@ std::string list(const std::vector<T>& items) {
 
 bool parse_model_arguments(const std::vector<std::string>& args, ModelArguments* out) {
   Options options(
-      "model", "inspect DIR [OPTIONS]\nexport DIR --onnx FILE [OPTIONS]\nnew NAME",
+      "model",
+      "inspect DIR [OPTIONS]\nexport DIR --onnx FILE [OPTIONS]\nimportance DIR --data FILE [OPTIONS]\nnew NAME",
       str_cat("inspect describes a packed model or a checkpoint. export writes it as ONNX: see tessera model export "
-              "--help. new prints an example job, whose layers you can "
-              "change. NAME is one of ",
+              "--help. importance shuffles one column after the other, as tessera predict --importance 5 does. new "
+              "prints an example job, whose layers you can change. NAME is one of ",
               list(preset_names()), '.'));
   auto add = options.add_options();
   add("verify", po::bool_switch(&out->verify), "read all files and compare the checksums");
@@ -50,7 +51,8 @@ bool parse_model_arguments(const std::vector<std::string>& args, ModelArguments*
   options.argument("action", po::value(&out->action));
   options.argument("directory", po::value(&out->directory));
   if (!parse_options(args, options)) return false;
-  constexpr const char* kActions = "tessera model inspect DIR, export DIR --onnx FILE and new NAME";
+  constexpr const char* kActions =
+      "tessera model inspect DIR, export DIR --onnx FILE, importance DIR --data FILE and new NAME";
   if (out->action != "inspect" && out->action != "new")
     throw UsageError(out->action.empty() ? str_cat("an action is needed: there are ", kActions)
                                          : str_cat('"', out->action, "\" is not known; there are ", kActions));
@@ -188,6 +190,16 @@ int print_preset(const std::string& name) {
 }  // namespace
 
 int model_command(const std::vector<std::string>& args) {
+  if (!args.empty() && args[0] == "importance") {
+    if (args.size() < 2) throw UsageError("a model is needed: tessera model importance DIR --data FILE");
+    std::vector<std::string> words = {"--model"};
+    words.insert(words.end(), args.begin() + 1, args.end());
+    const auto given = [](const std::string& word) {
+      return word == "--importance" || word.starts_with("--importance=");
+    };
+    if (std::none_of(words.begin(), words.end(), given)) words.insert(words.end(), {"--importance", "5"});
+    return predict_command(words);
+  }
   if (!args.empty() && args[0] == "export") return export_command({args.begin() + 1, args.end()});
   ModelArguments a;
   if (!parse_model_arguments(args, &a)) return 0;

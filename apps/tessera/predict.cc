@@ -21,6 +21,7 @@
 #include "outputs.h"
 #include "plugin_watch.h"
 #include "predict/heads.h"
+#include "predict/importance.h"
 #include "predict/items.h"
 #include "predict/score_writer.h"
 #include "retrieval/retriever.h"
@@ -43,6 +44,8 @@ struct PredictArguments {
   int threads = 1;
   std::string vectors;
   retrieval::RetrieverOptions retrieval;
+  int64_t importance = 0;  // shuffles of each column; 0: scores are wanted
+  std::string metric;
 };
 
 void check(const PredictArguments& a) {
@@ -59,6 +62,10 @@ void check(const PredictArguments& a) {
     throw UsageError("--vectors LAYER needs --output FILE: vectors are written to a file, not to standard output");
   if (!a.heads.empty() && (a.retrieval.top_k > 0 || !a.vectors.empty()))
     throw UsageError("--head selects scores: leave it out with --top-k and --vectors");
+  if (a.importance < 0 || a.importance > 1000) throw UsageError("--importance takes 1 to 1000 shuffles of each column");
+  if (a.importance > 0 && (a.retrieval.top_k > 0 || !a.vectors.empty() || a.data == "-"))
+    throw UsageError("--importance cannot be combined with --top-k, --vectors and --data -");
+  if (a.importance == 0 && !a.metric.empty()) throw UsageError("--metric has no effect without --importance");
   if (a.batch < 1 || a.batch > 1 << 20) throw UsageError("--batch takes 1 to 1048576 samples");
   if (a.threads < 0 || a.threads > 1024) throw UsageError("--threads takes 0 (one per core) to 1024");
 }
@@ -90,6 +97,10 @@ bool parse_predict_arguments(const std::vector<std::string>& args, PredictArgume
       "query of --top-k (default: the input of the first head); of a sequence, its last row");
   add("exclude", po::value(&out->retrieval.exclude)->value_name("FEATURE"),
       "leave the ids of this feature out of the items of --top-k, such as those that a user has had");
+  add("importance", po::value(&out->importance)->value_name("N"),
+      "print for each column how much worse the answers get if its values are shuffled, N times, instead of scores");
+  add("metric", po::value(&out->metric)->value_name("NAME"),
+      "metric of --importance, such as logloss (default: the first that is printed with scores)");
   add("batch", po::value(&out->batch)->value_name("N"), "samples that are predicted together (default: 1024)");
   add("threads", po::value(&out->threads)->value_name("N"), "threads for one batch (default: 1; 0: one per core)");
   add("kernel", po::value(&out->kernel)->value_name("ID"), "kernel plugin (default: the best)");
@@ -342,6 +353,17 @@ void write_items(const PredictArguments& a, Session& session, const Dataset& dat
   if (!out.flush()) fail(Code::kUnavailable, "cannot write to ", a.output.empty() ? "standard output" : a.output);
 }
 
+void write_importance(const PredictArguments& a, Session& session, const Dataset& data,
+                      const std::vector<Samples>& parts) {
+  std::ofstream file(a.output, std::ios::binary);
+  std::ostream& out = a.output.empty() ? std::cout : file;
+  ImportanceOptions options;
+  options.repeats = a.importance, options.batch = a.batch, options.metric = a.metric;
+  options.as_json = a.format == "jsonl";
+  print_importance(*session.predictor, data, parts, asked_heads(session.model(), session.asked, data), options, out);
+  if (!out.flush()) fail(Code::kUnavailable, "cannot write to ", a.output.empty() ? "standard output" : a.output);
+}
+
 // `name` is what sentences call the data; if empty, its own name.
 void predict_data(const PredictArguments& a, Session& session, const std::string& name = "") {
   Dataset data = read_data(a, session);
@@ -355,6 +377,7 @@ void predict_data(const PredictArguments& a, Session& session, const std::string
     throw UsageError(str_cat("--part ", a.part, ": there are no such rows in ", data.name));
   if (!a.vectors.empty()) return predict_vectors(*session.predictor, data, parts, a.batch, a.output);
   if (wants_items(a)) return write_items(a, session, data, parts);
+  if (a.importance > 0) return write_importance(a, session, data, parts);
   Scores scores(a, session, data, data.train.streamed || data.test.streamed, rows);
   for (const Samples& part : parts) scores.add(part);
   const bool two_parts = data.train_rows() > 0 && data.test_rows() > 0;

@@ -1,0 +1,77 @@
+// `tessera model importance` and `tessera predict --importance`: columns by what the answers lose without them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tessera/error.h"
+#include "tessera_program.h"
+
+namespace tessera::test::importance_test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class ModelImportance : public testing::Test {
+ protected:
+  // Users decide most, the size some, and the noise nothing.
+  void SetUp() override {
+    uint32_t random = 7;
+    const auto below = [&](uint32_t n) { return ((random = random * 1664525u + 1013904223u) >> 16) % n; };
+    std::string rows = "click,noise,user,size\n";
+    for (int i = 0; i < 3000; ++i) {
+      const uint32_t user = below(20), size = below(100);
+      const uint32_t odds = (user < 10 ? 70 : 10) + (size < 50 ? 20 : 0);
+      rows += str_cat(below(100) < odds ? 1 : 0, ",n", below(20), ",u", user, ",", size, ".5\n");
+    }
+    data_ = folder_.write("rows.csv", rows);
+    succeed({"data", "describe", data_, "--label", "click", "--output", file("job.toml")});
+    succeed({"train", "--config", file("job.toml"), "--save", file("saved"), "--set", "job.device=cpu", "--set",
+             "data.batch=64", "--set", "data.epochs=4"});
+    succeed({"quantize", "--load", file("saved"), "--save", file("model")});
+  }
+  std::string file(const std::string& name) const { return folder_.file(name); }
+
+  TestFolder folder_;
+  std::string data_;
+};
+
+TEST_F(ModelImportance, OrdersColumnsByWhatTheyAreWorth) {
+  const std::string said = succeed({"model", "importance", file("model"), "--data", data_});
+  EXPECT_THAT(said, AllOf(HasSubstr(" of 3000 rows of "), HasSubstr("falls by, if a column is shuffled")));
+  EXPECT_LT(said.find("  user"), said.find("  size")) << said;
+  EXPECT_LT(said.find("  size"), said.find("  noise")) << said;
+
+  std::istringstream lines(succeed({"predict", "--model", file("model"), "--data", data_, "--importance", "3",
+                                    "--metric", "logloss", "--format", "jsonl"}));
+  std::vector<nlohmann::json> columns;
+  for (std::string line; std::getline(lines, line);) columns.push_back(nlohmann::json::parse(line));
+  ASSERT_EQ(columns.size(), 3u);
+  EXPECT_EQ(columns[0].at("column"), "user");
+  EXPECT_EQ(columns[0].at("metric"), "logloss");
+  EXPECT_GT(columns[0].at("importance"), 0.05);
+  EXPECT_EQ(columns[2].at("column"), "noise");
+  EXPECT_LT(std::abs(columns[2].at("importance").get<double>()), 0.01);
+}
+
+TEST_F(ModelImportance, WrongUses) {
+  const auto refused = [&](const Arguments& more, const char* sentence) {
+    Arguments command = {"predict", "--model", file("model"), "--data", data_};
+    command.insert(command.end(), more.begin(), more.end());
+    expect_refused(command, HasSubstr(sentence));
+  };
+  refused({"--importance", "2", "--metric", "acu"}, "there is no metric \"acu\"; the nearest is \"auc\"");
+  refused({"--importance", "2", "--metric", "calibration"}, "take logloss");
+  refused({"--importance", "-1"}, "--importance takes 1 to 1000 shuffles");
+  refused({"--metric", "auc"}, "--metric has no effect without --importance");
+  const std::string bare = folder_.write("bare.csv", "noise,user,size\nn1,u1,3.5\nn2,u2,4.5\n");
+  expect_refused({"model", "importance", file("model"), "--data", bare},
+                 HasSubstr("importance needs rows with labels"));
+  expect_refused({"model", "importance"}, HasSubstr("tessera model importance DIR --data FILE"));
+}
+
+}  // namespace
+}  // namespace tessera::test::importance_test
