@@ -44,6 +44,7 @@ int plugins_command(const std::vector<std::string>& args);
 int conformance_command(const std::vector<std::string>& args);
 int bench_command(const std::vector<std::string>& args);
 int report_command(const std::vector<std::string>& args);
+int tune_command(const std::vector<std::string>& args);
 int train_command(const std::vector<std::string>& args);
 int calibrate_command(const std::vector<std::string>& args);
 int launch_command(const std::vector<std::string>& args);

@@ -31,6 +31,7 @@ CommandGroup all_commands() {
            {"conformance", "run files of recorded cases against a kernel", conformance_command},
            {"bench", "measure lookups, collectives, steps and training", bench_command},
            {"train", "train a model from one config file", train_command, true},
+           {"tune", "look for settings that validate best", tune_command},
            {"report", "compare the reports of two training runs", report_command},
            {"serve", "serve the predictions of a packed model over HTTP", serve_command, true},
            {"launch", "start a command as N ranks", launch_command},

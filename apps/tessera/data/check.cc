@@ -14,9 +14,9 @@
 namespace tessera::cli {
 namespace {
 
-// Shares from which a difference is said. Fewer rows than kEnough say nothing of a distribution.
+// Shares from which a difference is said. Fewer rows than kLeastRows say nothing of a distribution.
 constexpr double kMissing = 0.05, kUnseen = 0.05, kOutside = 0.01, kMoved = 0.2;
-constexpr int64_t kEnough = 50;
+constexpr int64_t kLeastRows = 50;
 
 std::string percent(double share) {
   const double of_hundred = 100 * share;
@@ -105,7 +105,7 @@ class Comparison {
                     short_number(train_.numbers.most()), " of the training files: ", short_number(now_.numbers.least()),
                     " to ", short_number(now_.numbers.most())));
       const double moved = distance(before, after);
-      if (moved > kMoved && now_.numbers.count() >= kEnough)
+      if (moved > kMoved && now_.numbers.count() >= kLeastRows)
         say(str_cat("the numbers have moved: their median is ", short_number(quantile(after, 0.5)), ", and was ",
                     short_number(quantile(before, 0.5)), " (distance of the distributions ", short_number(moved), ")"));
     }
@@ -138,7 +138,7 @@ class Comparison {
       return say(str_cat(percent(share), lists ? " of the lists" : " of the values",
                          " are not in the training files: ", listed(names, 5)));
     constexpr int64_t kFew = 50;
-    if (!lists && moved > kMoved && all >= kEnough && static_cast<int64_t>(train_.values.size()) <= kFew)
+    if (!lists && moved > kMoved && all >= kLeastRows && static_cast<int64_t>(train_.values.size()) <= kFew)
       say(str_cat(percent(moved), " of the rows have moved to other values than in the training files: most often ",
                   quoted(now_.values[0].text), " now, ", quoted(train_.values[0].text), " before"));
   }

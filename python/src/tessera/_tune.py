@@ -1,0 +1,337 @@
+"""``tessera tune``: looks for settings of a job by Optuna, judged by the job's validations. The test is never read."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+from html import escape
+from typing import Any, Dict, List, Optional, Tuple
+
+LARGER_IS_BETTER = ("auc", "gauc", "accuracy", "precision", "recall", "ndcg", "hit_rate", "recall_at_k", "mrr")
+SMALLER_IS_BETTER = ("logloss", "normalized_entropy", "ne", "mse", "rmse", "mae")
+DEFAULT_SPACES = (
+    "table_defaults.optimizer.learning_rate=log:0.001..0.2",
+    "dense_optimizer.learning_rate=log:0.0001..0.02",
+)
+WAIT_S = 0.2  # between two looks at a trial's metrics
+
+
+class Wrong(Exception):
+    """The command was used wrongly: one sentence."""
+
+
+class Space:
+    """The values of one key: ``log:1e-4..1e-1``, ``0..0.5``, ``int:8..128``, ``int:log:8..128`` or ``a|b|c``."""
+
+    def __init__(self, text: str) -> None:
+        self.key, equals, values = text.partition("=")
+        if not equals or not self.key or not values:
+            raise Wrong(f'--space {text}: it takes KEY=VALUES, such as "dense_optimizer.learning_rate=log:1e-4..1e-2"')
+        self.choices = values.split("|") if "|" in values else None
+        if self.choices:
+            if "" in self.choices or len(set(self.choices)) < len(self.choices):
+                raise Wrong(f"--space {text}: the choices must differ, and none may be empty")
+            return
+        self.whole = values.startswith("int:")
+        values = values[4:] if self.whole else values
+        self.log = values.startswith("log:")
+        low, dots, high = (values[4:] if self.log else values).partition("..")
+        try:
+            number = int if self.whole else float
+            self.low, self.high = number(low), number(high)
+        except ValueError:
+            raise Wrong(f"--space {text}: it takes LOW..HIGH, log:LOW..HIGH, int:LOW..HIGH or A|B|C") from None
+        if not dots or not self.low < self.high:
+            raise Wrong(f"--space {text}: the first number must be less than the second")
+        if self.log and self.low <= 0:
+            raise Wrong(f"--space {text}: a logarithmic range must begin above 0")
+
+    def of(self, trial: Any) -> str:
+        if self.choices:
+            return trial.suggest_categorical(self.key, self.choices)
+        if self.whole:
+            return str(trial.suggest_int(self.key, self.low, self.high, log=self.log))
+        return repr(trial.suggest_float(self.key, self.low, self.high, log=self.log))
+
+
+def metric_kind(name: str) -> str:
+    return re.sub(r"[?@].*", "", name.rsplit(".", 1)[-1])
+
+
+def larger_is_better(name: str) -> bool:
+    kind = metric_kind(name)
+    if kind not in LARGER_IS_BETTER + SMALLER_IS_BETTER:
+        raise Wrong(f'--metric {name}: only {", ".join(LARGER_IS_BETTER + SMALLER_IS_BETTER)} can be tuned for')
+    return kind in LARGER_IS_BETTER
+
+
+class Validations:
+    """The lines of a run's ``report.metrics`` that have a validation, as they come."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._at = path, 0
+
+    def new(self) -> List[Dict[str, float]]:
+        out = []
+        try:
+            with open(self._path, encoding="utf-8") as file:
+                file.seek(self._at)
+                for line in iter(file.readline, ""):
+                    if not line.endswith("\n"):
+                        break
+                    self._at = file.tell()
+                    values = json.loads(line).get("validation")
+                    if values:
+                        out.append({name: value for name, value in values.items() if name != "samples"})
+        except FileNotFoundError:
+            pass
+        return out
+
+
+class Tuning:
+    def __init__(self, options: argparse.Namespace, optuna: Any) -> None:
+        self._options, self._optuna = options, optuna
+        self._spaces = [Space(text) for text in options.space or DEFAULT_SPACES]
+        keys = [space.key for space in self._spaces]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise Wrong(f"--space names {key} twice")
+        fixed = [change.split("=")[0] for change in options.set]
+        for key in keys:
+            if key in fixed:
+                raise Wrong(f"{key} is in --space and in --set: leave it out of one of them")
+        self._lock = threading.Lock()
+        self._running: List[subprocess.Popen] = []
+        self.metric: Optional[str] = options.metric
+        self.study: Any = None
+
+    def _fingerprint(self) -> str:
+        with open(self._options.job, "rb") as file:
+            job = file.read()
+        words = [job.hex(), self._options.metric or "", *sorted(self._options.set)]
+        words += sorted(self._options.space or DEFAULT_SPACES)
+        return hashlib.sha256("\0".join(words).encode()).hexdigest()
+
+    def open(self) -> None:
+        optuna, options = self._optuna, self._options
+        maximize = larger_is_better(self.metric) if self.metric else True
+        try:
+            journal = optuna.storages.journal.JournalFileBackend(options.storage)
+        except AttributeError:  # before Optuna 4
+            journal = optuna.storages.JournalFileStorage(options.storage)
+        sampler = optuna.samplers.TPESampler(seed=options.seed)
+        self.study = optuna.create_study(
+            storage=optuna.storages.JournalStorage(journal), study_name="tessera", load_if_exists=True, sampler=sampler,
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=2),
+            direction="maximize" if maximize else "minimize",
+        )  # fmt: skip
+        fingerprint = self._fingerprint()
+        before = self.study.user_attrs.get("fingerprint")
+        if before is None or not finished(self.study):
+            self.study.set_user_attr("fingerprint", fingerprint)
+        elif before != fingerprint:
+            raise Wrong(
+                f"{options.storage} has trials of another job, space or metric: name another file with --storage, or "
+                "remove it"
+            )
+
+    def _command(self, changes: Dict[str, str], metrics: str) -> List[str]:
+        command = [self._options.program, "train", "--config", self._options.job]
+        for change in self._options.set:
+            command += ["--set", change]
+        for key, value in changes.items():
+            command += ["--set", f"{key}={value}"]
+        if self._options.model:
+            command += ["--model", self._options.model]
+        return command + ["--set", f"report.metrics={metrics}"]
+
+    def _score(self, values: Dict[str, float]) -> float:
+        if self.metric is None:
+            with self._lock:
+                self.metric = self.metric or next(iter(values))
+            if not larger_is_better(self.metric):
+                raise Wrong(f"the first metric of a validation is {self.metric}: name it with --metric {self.metric}")
+        if self.metric not in values:
+            raise Wrong(f"--metric {self.metric}: the validations have {', '.join(values)}")
+        return values[self.metric]
+
+    def run(self, trial: Any) -> float:
+        changes = {space.key: space.of(trial) for space in self._spaces}
+        best: Optional[float] = None
+        with tempfile.TemporaryDirectory() as folder:
+            metrics = os.path.join(folder, "metrics.jsonl")
+            with open(os.path.join(folder, "output"), "w+", encoding="utf-8", errors="replace") as said:
+                process = subprocess.Popen(
+                    self._command(changes, metrics), stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT
+                )
+                with self._lock:
+                    self._running.append(process)
+                try:
+                    best = self._watch(trial, process, Validations(metrics))
+                finally:
+                    if process.poll() is None:
+                        process.terminate()
+                        process.wait()
+                    with self._lock:
+                        self._running.remove(process)
+                if process.returncode != 0:
+                    said.seek(0)
+                    lines = [line for line in said.read().splitlines() if line.startswith("tessera")] or ["no sentence"]
+                    raise Wrong(f"a trial ended with status {process.returncode}: {lines[-1]}")
+        if best is None:
+            raise Wrong("the job has no validation, by which tune chooses: set validation.fraction=0.1")
+        self._say(trial, changes, best)
+        return best
+
+    def _watch(self, trial: Any, process: subprocess.Popen, validations: Validations) -> Optional[float]:
+        best, step = None, 0
+        while True:
+            ended = process.poll() is not None
+            for values in validations.new():
+                score = self._score(values)
+                larger = larger_is_better(self.metric or "")
+                if score == score:
+                    best = score if best is None else max(best, score) if larger else min(best, score)
+                    trial.report(best, step)
+                step += 1
+            if ended:
+                return best
+            if step and trial.should_prune():
+                process.terminate()
+                process.wait()
+                print(f"trial {trial.number + 1}: {self.metric} {best:.5f}, ended early", flush=True)
+                raise self._optuna.TrialPruned()
+            try:
+                process.wait(WAIT_S)
+            except subprocess.TimeoutExpired:
+                pass
+
+    def _say(self, trial: Any, changes: Dict[str, str], score: float) -> None:
+        words = " ".join(f"{key.rsplit('.', 2)[-2]}.{key.rsplit('.', 1)[-1]}={value[:8]}" if "." in key else
+                         f"{key}={value[:8]}" for key, value in changes.items())  # fmt: skip
+        print(f"trial {trial.number + 1}: {self.metric} {score:.5f}  {words}", flush=True)
+
+    def end(self) -> None:
+        """Ends what still runs, after an interruption."""
+        with self._lock:
+            for process in self._running:
+                process.terminate()
+
+
+def finished(study: Any) -> List[Any]:
+    return [trial for trial in study.trials if trial.state.name in ("COMPLETE", "PRUNED")]
+
+
+def picture(trials: List[Any], values: List[Tuple[float, float]], label: str, log: bool) -> str:
+    """Scores over the trials or over a parameter."""
+    import math
+
+    width, height, edge = 420, 160, 12
+    xs = [math.log10(x) if log else x for x, _ in values]
+    ys = [y for _, y in values]
+    left, right, low, high = min(xs), max(xs), min(ys), max(ys)
+    dots = []
+    for trial, x, y in zip(trials, xs, ys):
+        across = edge + (x - left) / ((right - left) or 1) * (width - 2 * edge)
+        up = height - edge - (y - low) / ((high - low) or 1) * (height - 2 * edge)
+        title = f"trial {trial.number + 1}: {y:.5f}, " + ", ".join(f"{k} = {v}" for k, v in trial.params.items())
+        fill = "currentColor" if trial.state.name == "COMPLETE" else "none"
+        dots.append(
+            f'<circle cx="{across:.1f}" cy="{up:.1f}" r="4" fill="{fill}" stroke="currentColor">'
+            f"<title>{escape(title)}</title></circle>"
+        )
+    return (
+        f'<figure><svg viewBox="0 0 {width} {height}" role="img"><rect width="{width}" height="{height}" fill="none" '
+        f'stroke="currentColor" stroke-opacity=".3"/>{"".join(dots)}</svg><figcaption>{escape(label)}: '
+        f"{min(x for x, _ in values):.4g} to {max(x for x, _ in values):.4g}</figcaption></figure>"
+    )
+
+
+def page(study: Any, metric: str, spaces: List[Space]) -> str:
+    trials = [trial for trial in finished(study) if trial.value is not None]
+    pictures = [picture(trials, [(t.number + 1, t.value) for t in trials], "trial", False)]
+    for space in spaces:
+        if space.choices is None:
+            values = [(t.params[space.key], t.value) for t in trials]
+            pictures.append(picture(trials, values, space.key, space.log))
+    rows = []
+    for t in sorted(trials, key=lambda t: t.value, reverse=larger_is_better(metric)):
+        cells = [str(t.number + 1), f"{t.value:.5f}", t.state.name.lower(), *(str(v) for v in t.params.values())]
+        rows.append("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>")
+    head = "".join(f"<th>{escape(n)}</th>" for n in ["trial", metric, "end", *(s.key for s in spaces)])
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>tessera tune</title><style>:root{color-scheme:'
+        "light dark}body{font:15px sans-serif;margin:2em auto;max-width:960px;padding:0 1em}figure{display:inline-block;"
+        "margin:.5em;width:420px;max-width:100%}td,th{padding:.2em .8em;text-align:left}</style>"
+        f"<h1>{escape(metric)} of {len(trials)} trials</h1><p>A dot is a trial, its height the best {escape(metric)} of "
+        f"its validations; hollow dots ended early.</p>{''.join(pictures)}"
+        f"<table><tr>{head}</tr>{''.join(rows)}</table></html>\n"
+    )
+
+
+def parsed(words: List[str]) -> argparse.Namespace:
+    """The words of ``tessera tune``, which has checked their names."""
+    parser = argparse.ArgumentParser(prog="tessera tune")
+    parser.add_argument("--program", required=True)
+    parser.add_argument("--trials", type=int, default=40)
+    parser.add_argument("--parallel", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1)
+    for name in ("metric", "storage", "html", "model"):
+        parser.add_argument("--" + name, default="")
+    parser.add_argument("--space", action="append", default=[])
+    parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("job")
+    options = parser.parse_args(words)
+    options.metric = options.metric or None
+    options.storage = options.storage or options.job + ".tune"
+    return options
+
+
+def tune(options: argparse.Namespace) -> int:
+    try:
+        import optuna
+    except ImportError:
+        raise Wrong("tune needs Optuna: pip install optuna, for the Python that python3 is") from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    tuning = Tuning(options, optuna)
+    tuning.open()
+    done = len(finished(tuning.study))
+    if done:
+        print(f"{options.storage} has {done} trials of this job; {max(options.trials - done, 0)} are left", flush=True)
+    try:
+        if options.trials > done:
+            tuning.study.optimize(tuning.run, n_trials=options.trials - done, n_jobs=options.parallel)
+    except KeyboardInterrupt:
+        tuning.end()
+        print(f"interrupted: the same command goes on with the trials in {options.storage}", file=sys.stderr)
+        return 130
+    trials = [trial for trial in finished(tuning.study) if trial.value is not None]
+    if not trials:
+        raise Wrong("no trial has finished")
+    best = tuning.study.best_trial
+    metric = tuning.metric or tuning.study.user_attrs.get("metric", "score")
+    tuning.study.set_user_attr("metric", metric)
+    if options.html:
+        with open(options.html, "w", encoding="utf-8") as file:
+            file.write(page(tuning.study, metric, tuning._spaces))
+    print(f"best: {metric} {best.value:.5f}, in trial {best.number + 1} of {len(tuning.study.trials)}")
+    print(f"  tessera train --config {options.job}" + "".join(f" --set {c}" for c in options.set), end="")
+    for key, value in best.params.items():
+        print(f" \\\n    --set {key}={value}", end="")
+    print()
+    return 0
+
+
+def main(words: List[str]) -> int:
+    try:
+        return tune(parsed(words))
+    except Wrong as error:
+        print(f"tessera tune: {error}", file=sys.stderr)
+        return 2

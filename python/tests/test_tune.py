@@ -1,0 +1,143 @@
+"""``tessera tune``: ranges, metrics, and a search with Optuna where it is installed."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+SOURCE = pathlib.Path(__file__).parents[1] / "src/tessera/_tune.py"
+
+
+def load():
+    spec = importlib.util.spec_from_file_location("tune", SOURCE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Trial:
+    """Records what is asked for, and suggests the lower end."""
+
+    def __init__(self):
+        self.asked = []
+
+    def suggest_float(self, key, low, high, log):
+        self.asked.append((key, low, high, log))
+        return low
+
+    suggest_int = suggest_float
+
+    def suggest_categorical(self, key, choices):
+        self.asked.append((key, choices))
+        return choices[-1]
+
+
+@pytest.mark.parametrize(
+    "text, asked, value",
+    [
+        ("a.b=log:1e-4..1e-1", ("a.b", 1e-4, 1e-1, True), "0.0001"),
+        ("a.b=0..0.5", ("a.b", 0.0, 0.5, False), "0.0"),
+        ("a.b=-2..-1", ("a.b", -2.0, -1.0, False), "-2.0"),
+        ("n=int:8..128", ("n", 8, 128, False), "8"),
+        ("n=int:log:8..128", ("n", 8, 128, True), "8"),
+        ("c=[16]|[32,16]", ("c", ["[16]", "[32,16]"]), "[32,16]"),
+    ],
+)
+def test_space(text, asked, value):
+    trial = Trial()
+    assert load().Space(text).of(trial) == value
+    assert trial.asked == [asked]
+
+
+@pytest.mark.parametrize(
+    "text, sentence",
+    [
+        ("a.b", "it takes KEY=VALUES"),
+        ("=1..2", "it takes KEY=VALUES"),
+        ("a=1", "LOW..HIGH"),
+        ("a=2..1", "less than the second"),
+        ("a=log:0..1", "above 0"),
+        ("a=int:1.5..2", "LOW..HIGH"),
+        ("a=x|x", "must differ"),
+        ("a=x|", "none may be empty"),
+    ],
+)
+def test_wrong_spaces(text, sentence):
+    tune = load()
+    with pytest.raises(tune.Wrong, match=sentence):
+        tune.Space(text)
+
+
+def test_directions():
+    tune = load()
+    assert [tune.larger_is_better(m) for m in ("auc", "click.auc?bins=9", "rank.hit_rate@10", "stars.rmse", "ne")] == [
+        True, True, True, False, False,
+    ]  # fmt: skip
+    with pytest.raises(tune.Wrong, match="calibration"):
+        tune.larger_is_better("calibration")
+
+
+def test_validations_as_they_come(tmp_path):
+    tune = load()
+    file = tmp_path / "m.jsonl"
+    lines = tune.Validations(str(file))
+    assert lines.new() == []
+    validation = json.dumps({"step": 3, "validation": {"samples": 9, "auc": 0.5}})
+    file.write_text(json.dumps({"step": 1, "loss": 2}) + "\n" + validation + "\n" + validation[:9])
+    assert lines.new() == [{"auc": 0.5}]
+    assert lines.new() == []
+    file.write_text(file.read_text() + validation[9:] + "\n")
+    assert lines.new() == [{"auc": 0.5}]
+
+
+JOB = """
+[model]
+embedding_dim = 4
+bottom_mlp = [8, 4]
+top_mlp = [8, 1]
+[data]
+reader = "synthetic"
+samples = 2000
+columns = 2
+rows = [50]
+dense = 3
+batch = 64
+[validation]
+fraction = 0.1
+every_steps = 10
+"""
+
+
+def tuned(job, *more):
+    from tessera._library import home
+
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE.parents[1])}
+    command = [sys.executable, str(SOURCE), os.path.join(home(), "bin", "tessera")]
+    run = "import runpy, sys; sys.exit(runpy.run_path(sys.argv[1])['main'](['--program', *sys.argv[2:]]))"
+    return subprocess.run(
+        [sys.executable, "-c", run, *command[1:], *more, str(job)], capture_output=True, text=True, env=environment
+    )
+
+
+def test_search_goes_on_and_refuses(tmp_path):
+    pytest.importorskip("optuna")
+    job = tmp_path / "job.toml"
+    job.write_text(JOB)
+    page = tmp_path / "page.html"
+    first = tuned(job, "--trials", "2", "--html", str(page))
+    assert first.returncode == 0, first.stderr
+    assert "trial 1: auc 0." in first.stdout and "best: auc 0." in first.stdout
+    assert "--set dense_optimizer.learning_rate=" in first.stdout
+    assert page.read_text().count("<circle") == 6  # two trials, over the trials and over two rates
+    again = tuned(job, "--trials", "3")
+    assert "has 2 trials of this job; 1 are left" in again.stdout and "trial 3: auc" in again.stdout
+    other = tuned(job, "--trials", "3", "--space", "data.batch=32|64")
+    assert other.returncode == 2 and "trials of another job, space or metric" in other.stderr
+    without = tuned(job, "--trials", "1", "--storage", str(tmp_path / "s"), "--set", "validation.fraction=0")
+    assert without.returncode == 2 and "the job has no validation" in without.stderr
+    wrong = tuned(job, "--trials", "1", "--storage", str(tmp_path / "t"), "--space", "model.nope=1..2")
+    assert wrong.returncode == 2 and 'unknown key "nope"' in wrong.stderr
