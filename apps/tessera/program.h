@@ -1,4 +1,4 @@
-// What the programs of this folder share: exit statuses, and starting one of them from another.
+// The programs of this folder share exit statuses, and start each other.
 #pragma once
 
 #include <functional>

@@ -13,7 +13,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr char kAbout[] =
+constexpr char kAboutTuning[] =
     "Trains the job many times with other settings and finds those that validate best. Optuna, a Python package, "
     "chooses the settings, and ends trials early that are worse than the median. The test is never looked at. Trials "
     "are kept in a file, so that the same command goes on after an interruption.\n\n"
@@ -37,7 +37,7 @@ struct TuneArguments {
 };
 
 bool parse_tune_arguments(const std::vector<std::string>& args, TuneArguments* out) {
-  Options options("tune", "JOB [OPTIONS]", kAbout);
+  Options options("tune", "JOB [OPTIONS]", kAboutTuning);
   auto add = options.add_options();
   add("trials", po::value(&out->trials)->value_name("N")->default_value(40), "trials, those in the file included");
   add("space", po::value(&out->space)->value_name("KEY=VALUES")->composing(),

@@ -13,9 +13,9 @@ struct Difference {
   std::string sentence;  // "12 % of the values are not in the training files: "u901", "u902", ..."
 };
 
-// Differences that may spoil a model's answers, in the columns' order: columns that are missing, values of another form,
-// more missing values, values that were never seen, and distributions that have moved. `labels`: columns that new files
-// need not have.
+// Lists what may spoil a model's answers, in the columns' order: columns that are missing, values of another form, more
+// missing values, values that were never seen, and distributions that have moved. `labels`: columns that new files need
+// not have.
 std::vector<Difference> differences(const FilesSeen& train, const FilesSeen& now,
                                     const std::vector<std::string>& labels);
 

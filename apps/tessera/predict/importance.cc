@@ -15,7 +15,7 @@
 namespace tessera::cli {
 namespace {
 
-// What is shuffled together: features and dense values of one field of the files.
+// Columns that are shuffled together: features and dense values of one field of the files.
 struct Field {
   std::string name;
   std::vector<size_t> features, dense;
@@ -127,7 +127,7 @@ class Importance {
   double base() const { return base_; }
   bool rises() const { return rises_; }
 
-  // What the metric loses if the field's values come in this order.
+  // Returns what the metric loses if the field's values come in this order.
   double loss(const Field& field, const std::vector<uint32_t>& order) {
     std::vector<Bags> features = rows_.features;
     for (const size_t f : field.features) features[f] = rows_.features[f].in_order(order);

@@ -1,5 +1,5 @@
-// Permutation importance: how much worse a model answers if the values of a column are shuffled among the rows (Breiman,
-// Random Forests, 2001; Fisher et al., 2019).
+// Permutation importance says how much worse a model answers if the values of a column are shuffled among the rows
+// (Breiman, Random Forests, 2001).
 #pragma once
 
 #include <cstdint>

@@ -268,10 +268,10 @@ def page(study: Any, metric: str, spaces: List[Space]) -> str:
     head = "".join(f"<th>{escape(n)}</th>" for n in ["trial", metric, "end", *(s.key for s in spaces)])
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>tessera tune</title><style>:root{color-scheme:'
-        "light dark}body{font:15px sans-serif;margin:2em auto;max-width:960px;padding:0 1em}figure{display:inline-block;"
-        "margin:.5em;width:420px;max-width:100%}td,th{padding:.2em .8em;text-align:left}</style>"
-        f"<h1>{escape(metric)} of {len(trials)} trials</h1><p>A dot is a trial, its height the best {escape(metric)} of "
-        f"its validations; hollow dots ended early.</p>{''.join(pictures)}"
+        "light dark}body{font:15px sans-serif;margin:2em auto;max-width:960px;padding:0 1em}figure{display:"
+        "inline-block;margin:.5em;width:420px;max-width:100%}td,th{padding:.2em .8em;text-align:left}</style>"
+        f"<h1>{escape(metric)} of {len(trials)} trials</h1><p>A dot is a trial, its height the best {escape(metric)} "
+        f"of its validations; hollow dots ended early.</p>{''.join(pictures)}"
         f"<table><tr>{head}</tr>{''.join(rows)}</table></html>\n"
     )
 
