@@ -30,6 +30,8 @@
 #include "tessera/packed_model.h"
 #include "train/progress.h"
 #include "train/report_text.h"
+#include "train/saved_run.h"
+#include "wrapped.h"
 
 namespace tessera::cli {
 namespace {
@@ -375,6 +377,10 @@ void predict_data(const PredictArguments& a, Session& session, const std::string
   if (a.part != "train") parts.push_back(data.test), rows += data.test_rows();
   if (a.part != "all" && rows == 0)
     throw UsageError(str_cat("--part ", a.part, ": there are no such rows in ", data.name));
+  if (a.part == "test") {
+    const std::string other = other_test_part(session.model().trained_on, session.config, data);
+    if (!other.empty()) std::cerr << wrapped(str_cat("tessera predict: warning: ", other));
+  }
   if (!a.vectors.empty()) return predict_vectors(*session.predictor, data, parts, a.batch, a.output);
   if (wants_items(a)) return write_items(a, session, data, parts);
   if (a.importance > 0) return write_importance(a, session, data, parts);

@@ -17,6 +17,7 @@
 #include "train/job_model.h"
 #include "train/saved_run.h"
 #include "train/vector_widths.h"
+#include "wrapped.h"
 
 namespace tessera::cli {
 namespace {
@@ -221,6 +222,9 @@ int quantize_command(const std::vector<std::string>& args) {
   const QuantizedTable* const items = inference::items_without_scores(trained.model);
   const bool scored = job && job->data && job->data->test_rows() > 0 && items == nullptr;
   if (scored) {
+    if (const std::string other = other_test_part(trained.model.description.trained_on, job->config, *job->data);
+        !other.empty())
+      std::cerr << wrapped(str_cat("tessera quantize: warning: ", other));
     before = test_metrics(*make_predictor(*runtime, trained.model), *job->data);
   }
   const auto reports = pack_model(trained.model, a.save, a.pack);

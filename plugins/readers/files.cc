@@ -18,9 +18,14 @@ using tessera::sdk::fail;
 
 bool is_hidden(std::string_view name) { return name.starts_with('.') || name.starts_with('_'); }
 
+// True if the name ends in one of these, in capitals or not.
+bool ends_in(std::string name, std::span<const std::string_view> endings) {
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return std::any_of(endings.begin(), endings.end(), [&](std::string_view end) { return name.ends_with(end); });
+}
+
 bool is_table(std::string_view name, std::span<const std::string_view> endings) {
-  return !is_hidden(name) &&
-         std::any_of(endings.begin(), endings.end(), [&](std::string_view end) { return name.ends_with(end); });
+  return !is_hidden(name) && ends_in(std::string(name), endings);
 }
 
 bool is_key(std::string_view name) { return name.find('=') != name.npos && !name.starts_with('='); }
@@ -135,11 +140,7 @@ std::vector<std::string> files_of(std::string_view path, std::span<const std::st
 std::string first_match(const std::string& path, std::span<const std::string_view> endings) {
   std::error_code failed;
   if (!fs::is_directory(path, failed)) {
-    std::string name = path;
-    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
-    const bool ends =
-        std::any_of(endings.begin(), endings.end(), [&](std::string_view end) { return name.ends_with(end); });
-    return ends ? path : "";
+    return ends_in(path, endings) ? path : "";
   }
   constexpr int kMostFiles = 10000;
   std::string first;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "data/odd_texts.h"
 #include "data/xxh64.h"
 #include "tessera/sdk/fields.h"
 #include "tessera/sdk/values.h"
@@ -118,6 +119,7 @@ void ColumnLook::forms(ColumnSeen& out, bool words_may_miss) const {
     out.form = Form::kLists;
     return;
   }
+  if (2 * times_ > there || are_other_dates(out)) return;  // dates and a few other words are no lists of parts
   out.items = ListText(out.values, there, out.exact);
   if (out.items.nested()) out.form = Form::kNested;
   if (out.items.separator() != 0) out.form = Form::kLists;

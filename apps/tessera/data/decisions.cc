@@ -86,6 +86,8 @@ std::string why_left_out(const ColumnSeen& c, Contents& contents) {
   if (!c.unknown_type.empty()) return str_cat("no values of its type can be read, ", c.unknown_type);
   if (c.form == Form::kEmpty) return "it is empty";
   if (c.name.empty()) return "it has no name, like an index that a program writes next to the columns";
+  if (c.name.starts_with("__index_level_") && c.name.ends_with("__"))
+    return "it is the index that pandas writes beside the columns";
   if (const ColumnSeen* original = contents.original_of(c)) return str_cat("it is a copy of ", quoted(original->name));
   if (c.distinct == 1 && c.missing == 0) return str_cat("each row has the same value, ", quoted(c.values.front().text));
   if (c.form == Form::kNested) return "its fields begin with a bracket and are not lists of items";
@@ -97,7 +99,7 @@ std::string why_left_out(const ColumnSeen& c, Contents& contents) {
   if (are_other_dates(c) && kRowsPerDate * static_cast<double>(c.distinct) > there(c))
     return "it has many dates, and they are read only as YYYY-MM-DD: a category of single days knows no other day";
   if (c.form == Form::kTexts && nearly_all_differ(c)) return "nearly every row has a different value";
-  if (is_number(c) && named_as_id(c) && nearly_all_differ(c)) return "nearly every row has a different value";
+  if (all_whole(c) && named_as_id(c) && nearly_all_differ(c)) return "nearly every row has a different value";
   return {};
 }
 
@@ -152,7 +154,7 @@ void as_feature(const ColumnSeen& c, Decision& d) {
     return;
   }
   const bool as_doubles = is_number(c) && (c.distinct == 1 || c.numbers.least() < c.numbers.most());
-  if (!as_doubles || named_as_id(c)) {  // a double holds only 53 bits of an id
+  if (!as_doubles || (named_as_id(c) && all_whole(c))) {  // a double holds only 53 bits of an id
     d.ids = true;
     return;
   }

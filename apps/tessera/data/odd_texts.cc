@@ -269,15 +269,20 @@ void check_label_values(const ColumnSeen& c) {
                             ", but a label is a number or one word: write a column of 0 and 1 for each item into the "
                             "file, and name them with --label A,B"));
   if (is_number(c)) {
-    constexpr double kLeastCode = 8;
+    constexpr double kLeastCode = 8, kRare = 0.02;
     if (!c.exact || c.values.size() != 3) return;
     std::vector<double> others;
+    double share = 0;  // of the rows with the last of these
     for (const ListText::Value& v : c.values) {
       const auto number = sdk::number_of(v.text);
-      if (number && *number != 0 && *number != 1) others.push_back(*number);
+      if (!number || *number == 0 || *number == 1) continue;
+      others.push_back(*number);
+      share = static_cast<double>(v.count) / static_cast<double>(c.fields);
     }
-    if (others.size() == 1 && std::abs(others.front()) >= kLeastCode)
-      refuse_label(c, str_cat("has 0, 1 and ", plain_number(others.front()), ": if ", plain_number(others.front()),
+    if (others.size() != 1) return;
+    const double other = others.front();
+    if (std::abs(other) >= kLeastCode || other < 0 || share < kRare)
+      refuse_label(c, str_cat("has 0, 1 and ", plain_number(other), ": if ", plain_number(other),
                               " stands for a missing label, leave these rows out of the file; if not, write the "
                               "[[column]] by hand, with a threshold"));
     return;

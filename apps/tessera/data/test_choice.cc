@@ -56,10 +56,10 @@ TestSplit test_split(const std::vector<ColumnSeen>& columns, const std::vector<D
   }
   if (time != nullptr && time->sorted && time->missing == 0) {
     out.in_time = true;
-    out.text =
-        comment(str_cat("The files are in order of ", quoted(time->name),
-                        ": the newest rows are the test, as the model will meet them. test = \"random\" takes any.")) +
-        "test = \"last\"\n";
+    out.text = comment(str_cat("The files are in order of ", quoted(time->name),
+                               ": the newest rows are the test, as the model will meet them. test = \"random\", with "
+                               "validation.split = \"random\", takes any.")) +
+               "test = \"last\"\n";
     return out;
   }
   for (const size_t l : labels.columns) {

@@ -116,6 +116,7 @@ std::optional<WrittenNumber> written_numbers(const std::vector<std::string>& tex
     out.strip += ',';
     out.ambiguous = marks.one_comma && !marks.points;
   } else if (marks.commas) {
+    if (!marks.point_groups) return std::nullopt;  // points and commas both separate fractions: two notations
     out.decimal = ",";
     if (marks.points) out.strip += '.';
   }

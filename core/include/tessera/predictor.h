@@ -62,6 +62,7 @@ struct ModelDescription {
   std::vector<ModelTable> tables;
   std::vector<ModelOutput> outputs;  // in the order of the heads; a Predictor has at least one
   std::string encoding;              // Dataset::encoding of the training data; empty: none
+  std::string trained_on;            // what tells its test part from the training rows, as JSON; empty: unknown
 };
 
 // `batch` samples, borrowed during the call.

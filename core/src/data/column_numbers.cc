@@ -48,10 +48,30 @@ double taken_of(int64_t nanoseconds, const std::string& take) {
   return static_cast<double>(day) + static_cast<double>(nanoseconds - day * kDay) / static_cast<double>(kDay);
 }
 
+// True if every `mark` stands between groups of digits: at most three first, then two or three, and three at the end.
+bool groups_digits(std::string_view text, char mark) {
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  for (size_t at = text.find(mark); at != std::string_view::npos; at = text.find(mark, at + 1)) {
+    size_t before = 0, after = 0;
+    while (before < at && is_digit(text[at - before - 1])) ++before;
+    while (at + after + 1 < text.size() && is_digit(text[at + after + 1])) ++after;
+    const size_t end = at + after + 1;
+    const bool last = end >= text.size() || text[end] != mark;
+    if (before < 1 || before > 3 || after > 3 || after < (last ? 3U : 2U)) return false;
+  }
+  return true;
+}
+
 // Applies `decimal` and `strip` to a text.
 std::string plain_number(const ColumnConfig& c, std::string_view text) {
   std::string out;
   const char decimal = c.decimal.empty() ? '.' : c.decimal[0];
+  for (const char mark : {'.', ','}) {
+    if (mark == decimal || c.strip.find(mark) == std::string::npos || groups_digits(text, mark)) continue;
+    throw NoNumber(str_cat(sdk::shown_text(text), " is not a number with decimal = \"", decimal, "\" and strip = \"",
+                           c.strip, "\": a ", mark == '.' ? "point" : "comma",
+                           " in it does not group digits in threes"));
+  }
   for (const char character : text) {
     if (c.strip.find(character) != std::string::npos) continue;
     if (character == '.' && decimal != '.')

@@ -300,6 +300,15 @@ Dataset describe_files(const Runtime& runtime, const Config& config, const std::
   return set;
 }
 
+// A test on rows of training would praise the model for its memory.
+void refuse_trained_file(const std::string& train, const std::string& test) {
+  std::error_code ignored;
+  const bool same = train == test || std::filesystem::equivalent(train, test, ignored);
+  if (same)
+    fail(Code::kInvalidArgument, "data.test names the training file itself, ", test,
+         ": name other rows, or set data.test = \"random\"");
+}
+
 Dataset read_files(const Runtime& runtime, const Config& config, const std::string& encoding, bool needs_label) {
   Form form = form_of(runtime, config, encoding);
   const DataConfig& data = form.data;
@@ -314,6 +323,7 @@ Dataset read_files(const Runtime& runtime, const Config& config, const std::stri
   Pieces test_files = pieces_of(*train.part, test_files_begin, files, data.limit);
   const Pieces validation = pieces_of(*train.part, train_files_end, test_files_begin, data.limit);
   if (!form.test.of.empty() && form.test.rows == TestSplit::Rows::kFile) {
+    refuse_trained_file(data.path, form.test.of);
     test.part = open(runtime, data.reader, form.test.of, budget);
     test.part->select(columns.wanted());
     test_files = pieces_of(*test.part, 0, test.part->files(), data.limit);

@@ -165,6 +165,7 @@ class FloatModelReader {
   std::vector<EmbeddingBagConfig> described_tables() {
     model().description.bounds_check = options_.bounds_check.value_or(BoundsCheckMode::kFatal);
     model().description.encoding = own_encoding();
+    if (progress_.is_object() && progress_.contains("data")) model().description.trained_on = progress_["data"].dump();
     if (!options_.tables.empty()) {
       std::vector<EmbeddingBagConfig> tables = options_.tables;
       for (EmbeddingBagConfig& t : tables) {  // open sizes are filled in when the tensor is seen

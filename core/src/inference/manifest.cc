@@ -111,6 +111,7 @@ OrderedJson content_of(const Manifest& m) {
   content["tables"] = OrderedJson::array();
   for (const Manifest::Table& t : m.tables) content["tables"].push_back(to_json(t));
   content["dense"] = to_json(m.dense);
+  if (!m.trained_on.empty()) content["trained_on"] = config::parse_json(m.trained_on, {"the data of training"});
   if (!m.encoding.empty()) content["encoding"] = config::parse_json(m.encoding, {"the encoding of columns"});
   return content;
 }
@@ -133,6 +134,7 @@ Manifest manifest_from(const JsonObject& j, const std::string& path) {
     for (const Manifest::Table& t : m.tables) tables.push_back(t.config);
     m.graph = graph_from(j.object(kGraph), tables);
   }
+  if (j.has("trained_on")) m.trained_on = j.member("trained_on").dump();
   if (j.has("encoding")) m.encoding = j.member("encoding").dump();
   return m;
 }

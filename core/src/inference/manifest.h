@@ -29,6 +29,7 @@ struct Manifest {
   BoundsCheckMode bounds_check = BoundsCheckMode::kFatal;
   bool is_weighted = false;
   std::string encoding;  // Dataset::encoding, JSON; empty: none
+  std::string trained_on;  // ModelDescription::trained_on, JSON; empty: unknown
   struct Table {
     EmbeddingBagConfig config;  // with its row_format
     StoredFile file;

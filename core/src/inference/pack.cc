@@ -152,6 +152,7 @@ Manifest manifest_of(const InferenceModel& model, const std::string& name) {
   out.bounds_check = model.description.bounds_check;
   out.is_weighted = model.description.is_weighted;
   out.encoding = model.description.encoding;
+  out.trained_on = model.description.trained_on;
   return out;
 }
 

@@ -109,6 +109,7 @@ InferenceModel open_packed_model(const std::string& directory, MappedFile::Acces
   model.description.version = manifest.version;
   model.description.is_weighted = manifest.is_weighted;
   model.description.encoding = manifest.encoding;
+  model.description.trained_on = manifest.trained_on;
   model.description.bounds_check = manifest.bounds_check;
   model.description.type = manifest.type;
   model.dlrm = manifest.dlrm;

@@ -271,6 +271,30 @@ bool is_weighted(const std::vector<DataColumn>& columns) {
   return std::any_of(columns.begin(), columns.end(), [](const DataColumn& c) { return c.weighted; });
 }
 
+namespace {
+
+// A label's word or threshold that no training row reaches gives zeros alone. Of streamed samples only some are seen.
+void require_positives(const Config& config, const Dataset& data) {
+  if (!data.train.kept || data.train_rows() == 0) return;
+  for (const ColumnConfig& c : config.columns) {
+    if (c.as != "label" || (c.positive.empty() && !c.threshold)) continue;
+    for (const std::string& name : c.name) {
+      const auto at = std::find(data.labels.begin(), data.labels.end(), name);
+      if (at == data.labels.end()) continue;
+      const auto which = static_cast<size_t>(at - data.labels.begin());
+      bool any = false;
+      for (int64_t i = 0; i < data.train_rows() && !any; ++i) any = data.train.kept->label(i, which) > 0;
+      if (any) continue;
+      fail(Code::kInvalidArgument, "[[column]] \"", name, "\": no training row ",
+           c.positive.empty() ? str_cat("reaches threshold = ", *c.threshold)
+                              : str_cat("has the word \"", c.positive, "\" (positive)"),
+           ", so every label would be 0");
+    }
+  }
+}
+
+}  // namespace
+
 BatchReader training_batches(const Config& config, const Dataset& data, const ProcessGroup& group) {
   return {data.train,
           {config.data.batch, group.rank(), group.world_size(), static_cast<uint64_t>(config.job.seed),
@@ -294,6 +318,7 @@ JobSetup set_up_job(const Runtime& runtime, const Config& given, const TrainJobO
   auto [encoding, metrics, scores, training] = check(runtime, config, options, directories, group->world_size());
   JobData data = read_training_data(runtime, config, encoding);
   check_same_data(*group, data.data, data.arriving != nullptr);
+  require_positives(config, data.data);
   std::string unsorted = sorted_rows_warning(data.data);
   Samples validation = take_validation(config, data.data);
   JobModel model = make_model(runtime, config, options.device, data, group);

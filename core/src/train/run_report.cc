@@ -146,6 +146,11 @@ json json_of(const RunReport& r) {
   out["tables"] = json::object();
   for (const TableCounts& t : r.tables) out["tables"][t.name] = of(t);
   out["dropped_ids"] = r.dropped_ids;
+  json unknown = json::object();  // of the test, where they are many
+  for (const UnknownIds& ids : r.test.unknown_ids) {
+    if (ids.are_many()) unknown[ids.column] = {{"ids", ids.ids}, {"unknown", ids.unknown}};
+  }
+  if (!unknown.empty()) out["unknown_ids"] = std::move(unknown);
   out["plan"] = config::parse_json(r.plan.json(), {"the plan"});
   out["losses"] = r.losses;
   out["config"] = r.config;

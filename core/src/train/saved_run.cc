@@ -83,6 +83,18 @@ json data_fingerprint(const Config& config, const Dataset& data) {
           {"columns", std::move(columns)}, {"hash", data.train ? str_cat(sample_hash(data)) : "of none"}};
 }
 
+std::string other_test_part(const std::string& trained_on, const Config& config, const Dataset& data) {
+  if (trained_on.empty()) return {};
+  const json was = config::parse_json(trained_on, {"the data of training"}), is = data_fingerprint(config, data);
+  const bool random = data.test_split.ends_with("random");
+  for (const char* key : {"test", "seed", "samples"}) {
+    if ((key == std::string_view("seed") && !random) || !was.contains(key) || was[key] == is[key]) continue;
+    return str_cat("the model was trained with another test part (", key, " = ", was[key].dump(), ", here ",
+                   is[key].dump(), "), so it may know rows that are tested here");
+  }
+  return {};
+}
+
 std::optional<int64_t> saved_step(const std::string& progress) { return step_of(parsed(progress)); }
 
 SavedRun SavedRun::from_progress(const std::string& progress, const std::string& path) {

@@ -37,6 +37,29 @@ def to_toml(config: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _doubts(report: Mapping[str, Any]) -> List[str]:
+    """What ``tessera train`` says of a doubtful test."""
+    out = [
+        f"test rows: {column}: {100 * count['unknown'] // count['ids']} % of the {count['ids']} ids were not in the "
+        "vocabulary, so they all count as one: are these other data, or are they written in another way?"
+        for column, count in report.get("unknown_ids", {}).items()
+    ]
+    test = report.get("test") or {}
+    for name, value in test.items() if test.get("samples") else ():
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            if name.rsplit(".", 1)[-1] == "auc" and value is None:
+                out.append(f"the test has no {name}: all its labels are the same")
+            continue
+        if name.rsplit(".", 1)[-1] == "auc" and value >= 0.9995:
+            out.append(
+                f"so high an {name} as {value:.4f} often means that a column tells the label: leave out what is known "
+                "only after it"
+            )
+        if name.rsplit(".", 1)[-1] == "normalized_entropy" and value > 1:
+            out.append(f"a test {name} of {value:.3f} is above 1: the mean of the labels predicts better than the model")
+    return out
+
+
 def _is_sections(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and len(value) > 0 and all(isinstance(v, Mapping) for v in value)
 
@@ -125,6 +148,8 @@ def _check_given(data: Any, test: Any, overrides: Any, watch: Any, group: Any) -
                 f"an object of type {type(given).__name__} is not data: {name} takes rows, such as a frame or a "
                 'mapping of columns; for a file, set {"data": {"reader": "csv", "path": ...}} in the config'
             )
+    if test is not None and test is data:
+        raise _l.InvalidArgument("test is data itself: a test on rows of training praises the model for its memory")
     if test is not None and data is None:
         raise _l.InvalidArgument("test needs data: for a job's own data, set data.test_path")
     listed = hasattr(overrides, "__iter__") and not isinstance(overrides, (str, bytes, Mapping))
@@ -242,6 +267,8 @@ def train(
         if raised:
             raise raised[0]
     out = Report(json.loads(_l.text(report)))
+    for sentence in _doubts(out):
+        warnings.warn(sentence, stacklevel=2)
     of = save_best or save or (load if max_steps == 0 else None)
     out._directory = None if of is None else os.fspath(of)
     return out

@@ -334,6 +334,74 @@ TEST_F(Describe, OtherEncodingsAreRead) {
   EXPECT_GT(test_metric(train(), "auc"), 0.9) << job_;
 }
 
+// One field in another notation, or a bad date, does not change what the others mean.
+TEST_F(Describe, OneOddFieldChangesNoColumn) {
+  const auto with_odd = [&](const std::string& odd, const std::function<std::string(int)>& usual) {
+    return describe("a.csv", rows(900, "click,user,x", [&](int i) {
+                      return str_cat(i % 2, ",u", i % 30, ",\"", i == 7 ? odd : usual(i), "\"");
+                    }));
+  };
+  const auto with_points = [](int i) { return str_cat("-", i, ".53"); };
+  const auto with_commas = [](int i) { return str_cat(i, ",53"); };
+  for (const auto& [odd, usual] : {std::pair<std::string, std::function<std::string(int)>>{"1.234,50", with_points},
+                                   {"12,50", with_points},
+                                   {"1,5", with_points},
+                                   {"1,234.50", with_commas}}) {
+    const auto columns = with_odd(odd, usual);
+    if (columns.count("x") == 0) continue;
+    EXPECT_NE(columns.at("x").as, "dense") << odd << '\n' << job_;
+    EXPECT_EQ(columns.at("x").decimal, "") << odd;
+  }
+  for (const std::string odd : {"2024-02-30 10:00:00", "unknown", "24:00:00"}) {
+    const auto columns = with_odd(odd, [](int i) { return str_cat("2020-01-0", i % 9 + 1, " 05:00:00"); });
+    if (columns.count("x") > 0) EXPECT_EQ(columns.at("x").separator, "") << odd << '\n' << job_;
+  }
+  const auto american =
+      with_odd("06/01/2024 07:00 AM", [](int i) { return str_cat("06/0", i % 9 + 1, "/2024 09:30 AM"); });
+  if (american.count("x") > 0) EXPECT_EQ(american.at("x").separator, "") << job_;
+  EXPECT_THAT(one_line(job_), HasSubstr("look like dates"));
+}
+
+TEST_F(Describe, AnIndexOfPandasAndNumbersNamedLikeIds) {
+  const auto columns = describe("a.csv", rows(900, "click,user,__index_level_0__,product_price", [](int i) {
+                                  return str_cat(i % 2, ",u", i % 30, ",", i % 300, ",", i, ".25");
+                                }));
+  EXPECT_EQ(columns.count("__index_level_0__"), 0u);
+  EXPECT_THAT(one_line(job_), HasSubstr("it is the index that pandas writes beside the columns"));
+  ASSERT_EQ(columns.count("product_price"), 1u) << job_;
+  EXPECT_EQ(columns.at("product_price").as, "dense");
+}
+
+TEST_F(Describe, CodesAreNoLabels) {
+  const auto refused = [&](const std::string& code, int every) {
+    const std::string path = folder_.write(
+        "l.csv", rows(900, "click,user",
+                      [&](int i) { return str_cat(i % every == 0 ? code : std::to_string(i % 2), ",u", i % 30); }));
+    expect_refused({"data", "describe", path, "--label", "click"}, HasSubstr(str_cat("has 0, 1 and ", code)));
+  };
+  refused("-1", 5);
+  refused("2", 90);
+  refused("9", 5);
+}
+
+TEST_F(Describe, LabelsThatNoRowHas) {
+  describe(
+      "a.csv",
+      rows(900, "party,user,stars", [](int i) { return str_cat(i % 3 ? "Left" : "Right", ",u", i % 30, ",", i % 5); }),
+      {"--label", "party"});
+  const size_t at = job_.find("positive = \"Right\"");
+  ASSERT_NE(at, std::string::npos) << job_;
+  job_.replace(at, 18, "positive = \"Liberal\"");
+  expect_refused({"train", "--config", folder_.write("other.toml", job_)},
+                 HasSubstr("no training row has the word \"Liberal\" (positive), so every label would be 0"));
+}
+
+TEST_F(Describe, TheTestIsNoTrainingFile) {
+  describe("a.csv", rows(300, "click,user", [](int i) { return str_cat(i % 2, ",u", i % 30); }));
+  expect_refused({"train", "--config", file("job.toml"), "--set", str_cat("data.test=file:", file("a.csv"))},
+                 HasSubstr("data.test names the training file itself"));
+}
+
 // Every tenth row is there twice; among other rows nothing is said.
 TEST_F(Describe, CopiesOfRowsAreSaid) {
   for (const bool twice : {true, false}) {
