@@ -424,3 +424,20 @@ def test_a_job_as_toml():
     )
     assert text == '[a]\nb = [1, 2.5, "x\\"y"]\nc = true\n[[t]]\no = {name = "sgd", k = 1}\n'
     assert json.loads('"x\\"y"') == 'x"y'
+
+
+def test_doubts_are_told():
+    data = columns()
+    data["told"] = [f"t{label}" for label in data["clicked"]]
+    told = {**CONFIG, "column": CONFIG["column"] + [{"name": "told", "as": "ids", "ids": "vocabulary"}]}
+    told["data"] = {**CONFIG["data"], "epochs": 60}
+    with pytest.warns(UserWarning, match="often means that a column tells the label"):
+        assert tessera.train(told, data)["test"]["auc"] == 1
+    worse = {**CONFIG, "dense_optimizer": {"name": "sgd", "learning_rate": 3.0}}
+    with pytest.warns(UserWarning, match="normalized_entropy above 1"):
+        tessera.train(worse, data)
+    other = {**data, "tags": [["unknown"] * 2] * ROWS}
+    with pytest.warns(UserWarning, match="tags: 100 % of the .* ids were not in the vocabulary"):
+        tessera.train(CONFIG, data, test=other)
+    with pytest.raises(tessera.InvalidArgument, match="test is data itself"):
+        tessera.train(CONFIG, data, test=data)

@@ -119,8 +119,10 @@ void ColumnLook::forms(ColumnSeen& out, bool words_may_miss) const {
     out.form = Form::kLists;
     return;
   }
-  if (2 * times_ > there || are_other_dates(out)) return;  // dates and a few other words are no lists of parts
-  out.items = ListText(out.values, there, out.exact);
+  ListText items(out.values, there, out.exact);
+  // Dates with times, even if a few fields are other words, are no lists of parts.
+  if (items.separator() == ' ' && (2 * times_ > there || are_other_dates(out))) return;
+  out.items = std::move(items);
   if (out.items.nested()) out.form = Form::kNested;
   if (out.items.separator() != 0) out.form = Form::kLists;
   if (out.form == Form::kTexts || (out.form == Form::kLists && out.items.separator() == ',' && !out.items.bracketed()))

@@ -56,7 +56,7 @@ def _doubts(report: Mapping[str, Any]) -> List[str]:
                 "only after it"
             )
         if name.rsplit(".", 1)[-1] == "normalized_entropy" and value > 1:
-            out.append(f"a test {name} of {value:.3f} is above 1: the mean of the labels predicts better than the model")
+            out.append(f"a test {name} above 1, {value:.3f}, means that the mean of the labels predicts better")
     return out
 
 
