@@ -532,7 +532,7 @@ TEST(Csv, OtherKindsOfFilesAreNamed) {
       {"\xfd"
        "7zXZ and more",
        "is compressed by xz"},
-      {"PAR1\x15\4", "is a Parquet file, which no reader of text reads: rename it to end in .parquet"},
+      {"PAR1\x15\4", "is a Parquet file, which no reader of text reads: the reader parquet takes it"},
       {std::string("ARROW1\0\0", 8), "is an Arrow file"},
       {"\x80\x04\x95 and more", "is a pickle, which no reader of text reads: write it as CSV"},
       {"SQLite format 3", "is a database of SQLite"},

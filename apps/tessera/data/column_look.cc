@@ -138,6 +138,7 @@ void ColumnLook::take_written(ColumnSeen& out) const {
   const std::optional<WrittenNumber> written = written_numbers(texts);
   if (!written) return;
   out.form = Form::kWritten;
+  out.items = ListText();
   out.written = *written;
   for (const Entry& e : entries_) {
     if (e.kind == Kind::kWord) {
@@ -163,7 +164,9 @@ ColumnSeen ColumnLook::seen(bool words_may_miss) const {
     return std::find(out.missing_words.begin(), out.missing_words.end(), v.text) != out.missing_words.end();
   });
   const auto kept = std::ssize(out.values);
-  out.distinct = estimate_ ? std::max(kept, static_cast<int64_t>(estimate_->count())) : kept;
+  // An estimate may exceed what is possible.
+  out.distinct =
+      estimate_ ? std::max(kept, std::min(static_cast<int64_t>(estimate_->count()), fields_ - out.missing)) : kept;
   out.once = std::count_if(out.values.begin(), out.values.end(), [](const auto& v) { return v.count == 1; });
   if (out.form == Form::kLists && !list_) {
     out.distinct = out.items.distinct(), out.once = out.items.once();

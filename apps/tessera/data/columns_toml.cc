@@ -176,10 +176,10 @@ std::string strangers_note(const ColumnSeen& c) {
   }
   if (among == 0 || 2 * others > there || (distinct > kFewWords && 10 * others > there)) return {};
   const char* const what = dates ? "dates" : "numbers";
-  return comment(str_cat(among, " of ", there, " fields are ", what, ", but ", others, " are not",
-                         strangers.empty() ? "" : str_cat(", as ", listed(strangers, 3)),
-                         ": so all are texts. If these fields are empty or NA instead, the column is read as ", what,
-                         "."));
+  return comment(
+      str_cat(among, " of ", there, " fields are ", what, ", but ", others, others == 1 ? " is not" : " are not",
+              strangers.empty() ? "" : str_cat(", as ", listed(strangers, 3)),
+              ": so all are texts. If these fields are empty or NA instead, the column is read as ", what, "."));
 }
 
 // Comments a column out that most likely gives the label away, and says what to write if it does not.

@@ -312,9 +312,10 @@ std::string example_rows(const ModelDescription& model, const data::Columns* col
       row += ", ...";
       break;
     }
-    const std::string value = form.kind == RowColumn::Kind::kTexts   ? "\"a\""
-                              : form.kind == RowColumn::Kind::kArray ? "[0.5, ...]"
-                                                                     : "1";
+    const std::string value = form.kind == RowColumn::Kind::kTexts     ? "\"a\""
+                              : form.kind == RowColumn::Kind::kArray   ? "[0.5, ...]"
+                              : form.takes_all && !form.counts_missing ? "\"2024-01-31\""
+                                                                       : "1";
     row += str_cat(row.empty() ? "" : ", ", '"', form.field,
                    "\": ", form.weighted ? str_cat("[[", value, ", 0.5]]") : value);
   }

@@ -130,7 +130,8 @@ def _without_file(text: str, path: str) -> str:
             section = line.strip()
         if section == "[data]" and re.match(r"\s*(path|reader)\s*=", line):
             continue
-        out.append(line.replace(path, _DATA).replace("tessera train --config THIS_FILE", "tessera.train(job, data)"))
+        line = line.replace("tessera train --config THIS_FILE --save DIR", "tessera.train(job, data, save=DIR)")
+        out.append(line.replace(path, _DATA))
     return "\n".join(out) + "\n"
 
 
