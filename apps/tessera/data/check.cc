@@ -113,24 +113,31 @@ class Comparison {
 
   // Values that the training files do not have, and how the shares of the others have changed.
   void values() {
-    if (!train_.exact || !now_.exact) return;
+    const bool keys = static_cast<double>(train_.distinct) > 0.9 * static_cast<double>(train_.fields - train_.missing);
+    if (!train_.exact || !now_.exact || keys) return;  // what names each row is new in each file
     std::unordered_map<std::string, int64_t> before;
     int64_t all_before = 0, all = 0, unseen = 0;
     for (const ListText::Value& v : train_.values) before[v.text] = v.count, all_before += v.count;
     for (const ListText::Value& v : now_.values) all += v.count;
     if (all == 0 || all_before == 0) return;
     std::vector<std::string> names;
-    double moved = 0;
+    double moved = 0, most_gained = 0;
+    std::string gainer;  // the value with the largest gain
     for (const ListText::Value& v : now_.values) {
       const auto known = before.find(v.text);
       const double share = static_cast<double>(v.count) / static_cast<double>(all);
+      const double was =
+          known == before.end() ? 0 : static_cast<double>(known->second) / static_cast<double>(all_before);
+      if (share - was > most_gained)
+        most_gained = share - was,
+        gainer = str_cat(quoted(v.text), ", ", percent(share), " now, ", percent(was), " before");
       if (known == before.end()) {
         unseen += v.count;
         names.push_back(v.text);
         moved += share;
         continue;
       }
-      moved += std::max(0.0, share - static_cast<double>(known->second) / static_cast<double>(all_before));
+      moved += std::max(0.0, share - was);
     }
     const double share = static_cast<double>(unseen) / static_cast<double>(all);
     const bool lists = train_.form == Form::kLists;
@@ -139,8 +146,8 @@ class Comparison {
                          " are not in the training files: ", listed(names, 5)));
     constexpr int64_t kFew = 50;
     if (!lists && moved > kMoved && all >= kLeastRows && static_cast<int64_t>(train_.values.size()) <= kFew)
-      say(str_cat(percent(moved), " of the rows have moved to other values than in the training files: most often ",
-                  quoted(now_.values[0].text), " now, ", quoted(train_.values[0].text), " before"));
+      say(str_cat(percent(moved), " of the rows have moved to other values than in the training files, most to ",
+                  gainer));
   }
 
   const ColumnSeen &train_, &now_;
@@ -175,14 +182,14 @@ std::string check_page(const FilesSeen& train, const FilesSeen& now, const std::
   std::string out = "<p>" + escaped(about) + "</p>\n";
   const auto section = [&](const std::string& name) {
     std::string text, images;
-    for (const Difference& d : all) text += d.column == name ? escaped(d.sentence) + ". " : "";
+    for (const Difference& d : all) text += d.column == name ? d.sentence + ". " : "";
     for (const FilesSeen* files : {&train, &now}) {
       const ColumnSeen* c = find(*files, name);
       if (c == nullptr) continue;
       images += str_cat("<p>", files == &train ? "Training files: " : "New files: ", escaped(summary(*c)), ".</p>\n",
                         histograms(*c));
     }
-    out += html_section(escaped(name), text.empty() ? "No difference worth a word." : text, images);
+    out += html_section(name, text.empty() ? "No difference worth a word." : text, images);
   };
   for (const ColumnSeen& c : train.columns) section(c.name);
   for (const ColumnSeen& c : now.columns) {

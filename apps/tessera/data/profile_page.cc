@@ -94,10 +94,10 @@ std::string profile_page(const std::vector<ColumnSeen>& columns, const std::vect
   std::string out = "<p>" + escaped(about) + "</p>\n";
   for (size_t i = 0; i < columns.size(); ++i) {
     const ColumnSeen& c = columns[i];
-    const std::string name = c.name.empty() ? "(without a name)" : escaped(c.name);
+    const std::string name = c.name.empty() ? "(without a name)" : c.name;
     const std::string text = str_cat(summary(c), ". ", role_of(decisions[i]), ".");
     const std::string image = histograms(c);
-    out += html_section(name, escaped(text), image.empty() ? "<p></p>\n" : image);
+    out += html_section(name, text, image.empty() ? "<p></p>\n" : image);
   }
   return html_document("tessera data describe", out + html_details("The job", job));
 }

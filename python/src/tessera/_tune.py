@@ -250,7 +250,8 @@ def picture(trials: List[Any], values: List[Tuple[float, float]], label: str, lo
     return (
         f'<figure><svg viewBox="0 0 {width} {height}" role="img"><rect width="{width}" height="{height}" fill="none" '
         f'stroke="currentColor" stroke-opacity=".3"/>{"".join(dots)}</svg><figcaption>{escape(label)}: '
-        f"{min(x for x, _ in values):.4g} to {max(x for x, _ in values):.4g}</figcaption></figure>"
+        f"{min(x for x, _ in values):.4g} to {max(x for x, _ in values):.4g}; height: {low:.4f} to {high:.4f}"
+        "</figcaption></figure>"
     )
 
 
@@ -263,7 +264,7 @@ def page(study: Any, metric: str, spaces: List[Space]) -> str:
             pictures.append(picture(trials, values, space.key, space.log))
     rows = []
     for t in sorted(trials, key=lambda t: t.value, reverse=larger_is_better(metric)):
-        cells = [str(t.number + 1), f"{t.value:.5f}", t.state.name.lower(), *(str(v) for v in t.params.values())]
+        cells = [str(t.number + 1), f"{t.value:.5f}", t.state.name.lower(), *(f"{v:.4g}" if isinstance(v, float) else str(v) for v in t.params.values())]
         rows.append("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>")
     head = "".join(f"<th>{escape(n)}</th>" for n in ["trial", metric, "end", *(s.key for s in spaces)])
     return (
