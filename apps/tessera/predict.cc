@@ -17,6 +17,7 @@
 #include "data/readers.h"
 #include "data/test_split.h"
 #include "inference/model_data.h"
+#include "inspect_checkpoint.h"
 #include "options.h"
 #include "outputs.h"
 #include "plugin_watch.h"
@@ -75,7 +76,8 @@ void check(const PredictArguments& a) {
 bool parse_predict_arguments(const std::vector<std::string>& args, PredictArguments* out) {
   Options options("predict", "--model DIR --data FILE [OPTIONS]");
   auto add = options.add_options();
-  add("model", po::value(&out->model)->value_name("DIR"), "directory of a packed model, made by tessera quantize");
+  add("model", po::value(&out->model)->value_name("DIR"),
+      "directory of a packed model, or of checkpoints of tessera train");
   add("data", po::value(&out->data)->value_name("FILE"),
       "data as the model was trained on (file, directory or pattern); or a file in the prepared format, with the "
       "model's features in its order; or data for --reader. - is standard input, which csv and tsv score as it comes");
@@ -195,14 +197,22 @@ std::unique_ptr<Predictor> predictor_of(const Runtime& runtime, InferenceModel m
 // True if the user wants something other than a score per sample.
 bool wants_items(const PredictArguments& a) { return !a.vectors.empty() || a.retrieval.top_k > 0; }
 
+// A packed model, or the newest checkpoint in a directory.
+InferenceModel open_model(const std::string& path) {
+  if (!is_checkpoint(path)) return open_packed_model(path);
+  FloatModel out = open_float_model(path);
+  for (const std::string& assumed : out.assumptions) std::cerr << path << ": " << assumed << '\n';
+  return std::move(out.model);
+}
+
 // The model that answers, and what is asked of it.
 struct Session {
   explicit Session(const PredictArguments& a)
       : config(a.config.empty() ? Config{} : load_config(a.config, a.overrides)),
         runtime({config.plugins.path, config.plugins.require, true, a.threads}) {
-    InferenceModel packed = open_packed_model(a.model);
-    lines = lines_of(packed);
-    predictor = predictor_of(runtime, std::move(packed), a);
+    InferenceModel opened = open_model(a.model);
+    lines = lines_of(opened);
+    predictor = predictor_of(runtime, std::move(opened), a);
     asked = asked_outputs(model(), a.heads);
   }
   const ModelDescription& model() const { return predictor->model(); }

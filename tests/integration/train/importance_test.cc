@@ -40,7 +40,7 @@ class ModelImportance : public testing::Test {
 };
 
 TEST_F(ModelImportance, OrdersColumnsByWhatTheyAreWorth) {
-  const std::string said = succeed({"model", "importance", file("model"), "--data", data_});
+  const std::string said = succeed({"model", "importance", file("saved"), "--data", data_});
   EXPECT_THAT(said, AllOf(HasSubstr(" of 3000 rows of "), HasSubstr("falls by, if a column is shuffled")));
   EXPECT_LT(said.find("  user"), said.find("  size")) << said;
   EXPECT_LT(said.find("  size"), said.find("  noise")) << said;
@@ -55,6 +55,13 @@ TEST_F(ModelImportance, OrdersColumnsByWhatTheyAreWorth) {
   EXPECT_GT(columns[0].at("importance"), 0.05);
   EXPECT_EQ(columns[2].at("column"), "noise");
   EXPECT_LT(std::abs(columns[2].at("importance").get<double>()), 0.01);
+}
+
+TEST_F(ModelImportance, CheckpointsAnswerAsFloatModelsDo) {
+  succeed({"quantize", "--load", file("saved"), "--save", file("float"), "--weights", "fp32"});
+  EXPECT_EQ(succeed({"predict", "--model", file("saved"), "--data", data_, "--output", file("a")}).size(),
+            succeed({"predict", "--model", file("float"), "--data", data_, "--output", file("b")}).size());
+  EXPECT_EQ(contents(file("a")), contents(file("b")));
 }
 
 TEST_F(ModelImportance, WrongUses) {
