@@ -175,21 +175,45 @@ std::string likely_date_code(const ColumnSeen& c) {
   return {};
 }
 
-// True if all numbers are days such as 20240131, or months such as 202401.
+// True if all numbers are months such as 202401, days such as 20240131, or times such as 20240131221300.
 bool are_compact_dates(const ColumnSeen& c) {
   constexpr double kFirst = 1900, kLast = 2100;
-  constexpr size_t kEnough = 20;
-  const bool days = c.numbers.least() >= kFirst * 10000;
-  const double unit = days ? 10000 : 100;
-  if (c.numbers.whole() != c.numbers.count() || c.numbers.least() < kFirst * unit ||
-      c.numbers.most() > (kLast + 1) * unit)
-    return false;
+  constexpr int64_t kEnough = 20;
+  if (c.numbers.whole() != c.numbers.count() || c.distinct < kEnough) return false;
   const std::vector<double> sample = c.numbers.sample();
-  return c.distinct >= static_cast<int64_t>(kEnough) && std::all_of(sample.begin(), sample.end(), [&](double number) {
-           const auto whole = static_cast<int64_t>(number);
-           const int64_t month = days ? whole / 100 % 100 : whole % 100, day = days ? whole % 100 : 1;
-           return month >= 1 && month <= 12 && day >= 1 && day <= 31;
-         });
+  for (const int64_t unit :
+       {int64_t{100}, int64_t{10000}, int64_t{1000000}, int64_t{100000000}, int64_t{10000000000}}) {
+    const auto of_year = static_cast<double>(unit);  // what a year counts
+    if (c.numbers.least() < kFirst * of_year || c.numbers.most() > (kLast + 1) * of_year) continue;
+    return std::all_of(sample.begin(), sample.end(), [&](double number) {
+      const int64_t rest = static_cast<int64_t>(number) % unit;  // month, day, hour, minute, second, two digits each
+      const int64_t month = rest / (unit / 100), day = unit >= 10000 ? rest / (unit / 10000) % 100 : 1,
+                    hour = unit >= 1000000 ? rest / (unit / 1000000) % 100 : 0;
+      return month >= 1 && month <= 12 && day >= 1 && day <= 31 && hour <= 23;
+    });
+  }
+  return false;
+}
+
+// The comment on a column named as a date or time whose numbers may be days of a spreadsheet, or seconds among
+// milliseconds; else empty.
+std::string time_numbers_note(const ColumnSeen& c) {
+  const std::string name = lower(c.name);
+  const bool named = name.find("date") != std::string::npos || name.find("time") != std::string::npos ||
+                     name.find("day") != std::string::npos;
+  if (!named || c.numbers.count() == 0) return {};
+  constexpr double kFirstDay = 20000, kLastDay = 80000;            // 1954 to 2119, of a spreadsheet
+  constexpr double kFirstSecond = 1e8, kLastMillisecond = 9.2e12;  // 1973 to 2261
+  if (c.numbers.least() >= kFirstDay && c.numbers.most() <= kLastDay)
+    return comment(
+        "These are numbers. If they are days as spreadsheets count them, write them as YYYY-MM-DD: they "
+        "then give weekdays and an age.");
+  if (c.numbers.least() >= kFirstSecond && c.numbers.least() < 1e10 && c.numbers.most() > 1e11 &&
+      c.numbers.most() <= kLastMillisecond)
+    return comment(
+        "Some of these numbers may be seconds since 1970, and others milliseconds: write one unit into the "
+        "file.");
+  return {};
 }
 
 // Says if only some of the numbers have a sign such as % or $.
@@ -356,6 +380,7 @@ std::string odd_texts_note(const ColumnSeen& c) {
   if (are_compact_dates(c))
     return comment(str_cat("These are numbers, but they look like dates, such as ", c.values.front().text,
                            ". Written as YYYY-MM-DD they give weekdays and an age."));
+  if (const std::string note = time_numbers_note(c); !note.empty()) return note;
   const double points = share_of(c, has_point);
   if (points > 0 && points < 1 && share_of(c, grouped_by_points) == points)
     return comment("Each point stands before three digits. If points group digits, write strip = \".\".");

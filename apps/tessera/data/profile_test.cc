@@ -359,6 +359,15 @@ TEST(OddTexts, NotationsWithoutAnOrderAreSaid) {
   EXPECT_THAT(numbers([](int i) { return str_cat(201000 + 100 * (i / 12) + i % 12 + 1); }),
               HasSubstr("look like dates"));
   EXPECT_EQ(numbers([](int i) { return str_cat(201000 + i); }), "") << "no month has the number 99";
+  EXPECT_THAT(numbers([](int i) { return str_cat(20240200 + i % 28 + 1, 10 + i % 14, "2130"); }),
+              HasSubstr("look like dates"));
+  const auto named = [](const char* name, const auto& field) {
+    return one_line(odd_texts_note(look(name, 300, field)));
+  };
+  EXPECT_THAT(named("order_date", [](int i) { return str_cat(45000 + i); }), HasSubstr("days as spreadsheets count"));
+  EXPECT_EQ(named("price", [](int i) { return str_cat(45000 + i); }), "");
+  EXPECT_THAT(named("timestamp", [](int i) { return str_cat(1700000000 + i, i % 2 ? "" : "000"); }),
+              HasSubstr("seconds since 1970, and others milliseconds"));
   EXPECT_THAT(numbers([](int i) { return i % 10 == 0 ? "-1" : str_cat(i % 60); }),
               HasSubstr("-1 is in 30 of 300 rows, and no other number is negative"));
   EXPECT_EQ(numbers([](int i) { return str_cat(i % 3 - 1); }), "");
