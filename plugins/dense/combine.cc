@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include <cmath>
+
 #include "loops.h"
 
 namespace tessera_dense {
@@ -153,6 +155,37 @@ void Hadamard::compute_back(const ModuleCall& call) {
     std::copy_n(grad, n, to);
     for (size_t j = 0; j < call.inputs.size(); ++j) {
       if (j != k) loops_.of_rows->multiply(n, to, input(call, j), 1, to);
+    }
+  }
+}
+
+// With s the sum of softplus(-x), the product is exp(-s), and its logit -ln(exp(s) - 1). Doubles keep s where it is
+// small.
+void LogitProduct::compute(const ModuleCall& call) {
+  const int64_t n = size(call);
+  float* to = matrix(call.outputs[0], call.batch, call.outputs[0].shape[1], "logit_product's output");
+  for (int64_t i = 0; i < n; ++i) {
+    double s = 0;
+    for (size_t k = 0; k < call.inputs.size(); ++k) {
+      const double x = input(call, k)[i];
+      s += x > 0 ? std::log1p(std::exp(-x)) : std::log1p(std::exp(x)) - x;
+    }
+    to[i] = static_cast<float>(s > 30 ? -s : -std::log(std::expm1(std::max(s, 1e-30))));
+  }
+}
+
+// The derivative by x is sigmoid(-x) / (1 - product).
+void LogitProduct::compute_back(const ModuleCall& call) {
+  const int64_t n = size(call), width = call.outputs[0].shape[1];
+  const float* y = matrix(call.outputs[0], call.batch, width, "logit_product's output");
+  const float* grad = matrix(call.grad_outputs[0], call.batch, width, "the gradient of logit_product's output");
+  for (size_t k = 0; k < call.inputs.size(); ++k) {
+    const float* x = input(call, k);
+    float* to = gradient(call, k);
+    for (int64_t i = 0; to && i < n; ++i) {
+      const double rest = 1 / (1 + std::exp(static_cast<double>(y[i])));  // 1 - product
+      const double other = 1 / (1 + std::exp(static_cast<double>(x[i])));
+      to[i] = static_cast<float>(static_cast<double>(grad[i]) * other / std::max(rest, 1e-30));
     }
   }
 }

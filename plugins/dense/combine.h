@@ -92,6 +92,16 @@ class Hadamard : public Elementwise {
   void compute_back(const tessera::sdk::ModuleCall& call) override;
 };
 
+// "logit_product": the logit of the product of several probabilities, of which the inputs are logits, one value each.
+class LogitProduct : public Elementwise {
+ public:
+  explicit LogitProduct(const tessera::sdk::Setup& setup) : Elementwise(setup, "logit_product") {}
+
+ private:
+  void compute(const tessera::sdk::ModuleCall& call) override;
+  void compute_back(const tessera::sdk::ModuleCall& call) override;
+};
+
 // "matmul": inputs [rows * dim] and [dim * columns], as matrices; their product, row by row. Option "dim".
 class Matmul : public Stateless {
  public:

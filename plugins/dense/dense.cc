@@ -64,6 +64,8 @@ TESSERA_PLUGIN(
     component<tessera_dense::Concat>({.id = "concat", .version = "1.0.0", .about = "inputs side by side"}),
     component<tessera_dense::Sum>({.id = "sum", .version = "1.0.0", .about = "sum, element by element"}),
     component<tessera_dense::Hadamard>({.id = "product", .version = "1.0.0", .about = "product, element by element"}),
+    component<tessera_dense::LogitProduct>(
+        {.id = "logit_product", .version = "1.0.0", .about = "logit of the product of probabilities"}),
     component<tessera_dense::Matmul>(
         {.id = "matmul", .version = "1.0.0", .about = "product of two matrices for each sample"}),
     component<tessera_dense::Fm>({.id = "fm", .version = "1.0.0", .about = "factorization machine, second order"}),

@@ -111,6 +111,7 @@ TEST(Layers, GradientsOfSeveralInputsByFiniteDifferences) {
   const Case cases[] = {
       {"sum", "{}", {3, 3, 3}},
       {"product", "{}", {3, 3, 3}},
+      {"logit_product", "{}", {1, 1, 1}},
       {"matmul", R"({"dim": 2})", {6, 4}},
       {"mixture", "{}", {3, 6}},
       {"mixture", R"({"softmax": false})", {3, 6}},

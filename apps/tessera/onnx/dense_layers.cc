@@ -264,6 +264,20 @@ OnnxValues write_elementwise(OnnxLayer& l) {
   return {out};
 }
 
+OnnxValues write_logit_product(OnnxLayer& l) {
+  OnnxValue out = l.inputs.at(0);
+  std::string sum;
+  for (const OnnxValue& x : l.inputs) {
+    const std::string one = l.g.node("Softplus", {l.g.node("Neg", {x.name})});
+    sum = sum.empty() ? one : l.g.add(sum, one);
+  }
+  // -ln(exp(s) - 1) = -s - ln(1 - exp(-s))
+  const std::string product = l.g.node("Exp", {l.g.node("Neg", {sum})});
+  const std::string rest = l.g.maximum(l.g.subtract(l.g.number(1), product), l.g.number(1e-30));
+  out.name = l.g.node("Neg", {l.g.add(sum, l.g.node("Log", {rest}))});
+  return {out};
+}
+
 OnnxValues write_gate(OnnxLayer& l) {
   l.ignore({"bias"});
   const OnnxValue x = l.inputs.at(0);
@@ -346,6 +360,7 @@ void add_dense_layers(LayerTable& table) {
                 {"concat", write_concat},
                 {"sum", write_elementwise},
                 {"product", write_elementwise},
+                {"logit_product", write_logit_product},
                 {"gate", write_gate},
                 {"experts", write_experts},
                 {"mixture", write_mixture}});

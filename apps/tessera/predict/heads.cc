@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/head_metrics.h"
 #include "tessera/layer_graph.h"
 #include "tessera/sdk/nearest.h"
 
@@ -69,6 +70,12 @@ std::vector<AskedHead> asked_heads(const ModelDescription& model, const std::vec
     const ModelOutput& output = model.outputs[o];
     out.push_back({o, alone ? "score" : output.name, static_cast<size_t>(output.width),
                    data.labelled ? label_of(model, output, data.labels, alone) : std::nullopt});
+    if (output.where.empty() || !out.back().label) continue;
+    const auto where = std::find(data.labels.begin(), data.labels.end(), output.where);
+    if (where == data.labels.end())
+      out.back().label.reset();  // nothing says which samples count
+    else
+      out.back().where = static_cast<size_t>(where - data.labels.begin());
   }
   return out;
 }
@@ -91,7 +98,9 @@ void HeadJudge::add(const std::vector<std::vector<float>>& values, const Batch& 
   for (Judged& judged : judged_) {
     const Tensor scores = scores_of(values[judged.head.output], judged.probability);
     try {
-      judged.set.add(scores, batch.label(*judged.head.label), nullptr, batch.sample_weights);
+      Tensor memory;
+      judged.set.add(scores, batch.label(*judged.head.label), nullptr,
+                     counted_weights(batch, judged.head.where, memory));
     } catch (const Error& e) {
       if (judged.before.empty()) throw;
       throw Error(e.code(), str_cat("the head \"", judged.head.name, "\": ", e.what()));

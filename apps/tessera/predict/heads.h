@@ -13,10 +13,11 @@
 namespace tessera::cli {
 
 struct AskedHead {
-  size_t output = 0;            // index of the model's output
-  std::string name;             // name of the head; "score" if it is the only one
-  size_t width = 1;             // values per sample
-  std::optional<size_t> label;  // index of the data's label; unset if there is none
+  size_t output = 0;                           // index of the model's output
+  std::string name;                            // name of the head; "score" if it is the only one
+  size_t width = 1;                            // values per sample
+  std::optional<size_t> label;                 // index of the data's label; unset if there is none
+  std::optional<size_t> where = std::nullopt;  // index of the label that says which samples count; unset: all do
 };
 
 // The model's outputs of the heads in `names`, in that order; all heads if `names` is empty. Throws kInvalidArgument,

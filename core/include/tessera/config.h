@@ -81,6 +81,7 @@ struct HeadConfig {
   std::string label = "label";
   double weight = 1;
   std::string groups = {};
+  std::string where = {};
   bool operator==(const HeadConfig&) const = default;
 };
 

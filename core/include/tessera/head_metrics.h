@@ -7,6 +7,7 @@
 // A model with one head uses the requested names for its values. A model with several heads uses "HEAD.METRIC".
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,10 +19,15 @@ namespace tessera {
 
 // A head's prediction: one value per sample.
 struct Prediction {
-  std::string head;    // its name
-  size_t label = 0;    // index of the predicted label: Batch::label()
-  bool logits = true;  // true: the label's logit; false: the label itself
+  std::string head;                            // its name
+  size_t label = 0;                            // index of the predicted label: Batch::label()
+  bool logits = true;                          // true: the label's logit; false: the label itself
+  std::optional<size_t> where = std::nullopt;  // index of HeadSpec::where; unset: all samples count
 };
+
+// Factors of a batch's samples in a head's loss and metrics, [B]: their weights, and 0 where the label `where` is below
+// 0.5. Undefined: 1 for all. The result may be in `memory`, which is made larger if it has to be.
+Tensor counted_weights(const Batch& batch, const std::optional<size_t>& where, Tensor& memory);
 
 // A metric of a head.
 struct HeadMetric {

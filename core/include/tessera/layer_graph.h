@@ -86,6 +86,7 @@ struct HeadSpec {
   std::string label = "label";
   double weight = 1;        // factor of its loss in the model's loss
   std::string groups = {};  // feature with one id per sample that the loss takes after the label; empty: none
+  std::string where = {};   // label that is at least 0.5 for samples that count in loss and metrics; empty: all do
 };
 
 struct ModelGraph {

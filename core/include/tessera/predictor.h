@@ -50,6 +50,7 @@ struct ModelOutput {  // an output of a head
   // True: in (0, 1), the sigmoid of a head that was trained with the core's own loss. False: the head's value.
   bool probability = true;
   std::string label = "label";  // label of the training data that it predicts
+  std::string where = {};       // HeadSpec::where
 };
 struct ModelDescription {
   std::string name;     // given when it was packed

@@ -119,6 +119,9 @@ const std::vector<Field<HeadConfig>>& fields<HeadConfig>() {
       {"weight", &S::weight, "", "Factor of this loss in the sum of all losses.", at_least(0)},
       {"groups", &S::groups, "",
        "Column with one id per sample, for losses of pairs: they compare only samples with the same id."},
+      {"where", &S::where, "",
+       "Label column: only samples where it is 0.5 or more count in the head's loss and metrics, such as buyers among "
+       "those who clicked. Empty: all do."},
   };
   return table;
 }

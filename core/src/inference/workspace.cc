@@ -208,7 +208,7 @@ std::vector<ModelOutput> outputs_of(const ModelGraph& graph, const LayerGraph& l
     if (probability && width != 1)
       fail(Code::kInvalidArgument, "the head \"", head.name, "\" takes ", width,
            " values for each sample, but its loss ", kOwnLoss, " takes one, the logit");
-    out.push_back({head.name, width, probability, head.label});
+    out.push_back({head.name, width, probability, head.label, head.where});
   }
   return out;
 }

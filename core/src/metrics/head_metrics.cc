@@ -87,6 +87,19 @@ std::vector<std::string> HeadMetrics::keys() const {
   return out;
 }
 
+Tensor counted_weights(const Batch& batch, const std::optional<size_t>& where, Tensor& memory) {
+  if (!where) return batch.sample_weights;
+  const Tensor labels = batch.label(*where);
+  const int64_t samples = labels.numel();
+  if (!memory.defined() || memory.numel() < samples) memory = Tensor::empty({samples});
+  const Tensor out = memory.first({samples});
+  for (int64_t i = 0; i < samples; ++i) {
+    const float weight = batch.sample_weights.defined() ? batch.sample_weights.data<float>()[i] : 1.0f;
+    out.data<float>()[i] = labels.data<float>()[i] >= 0.5f ? weight : 0.0f;
+  }
+  return out;
+}
+
 std::string HeadMetrics::shown(const std::string& monitor) const {
   std::vector<std::string> known;
   for (const Head& head : heads_) {
@@ -117,7 +130,9 @@ void HeadMetrics::add(const std::vector<Tensor>& scores, const Batch& batch) {
   for (size_t h = 0; h < heads_.size(); ++h) {
     Head& head = heads_[h];
     try {
-      head.set.add(scores[h], batch.label(head.prediction.label), &batch.sparse, batch.sample_weights);
+      Tensor memory;
+      head.set.add(scores[h], batch.label(head.prediction.label), &batch.sparse,
+                   counted_weights(batch, head.prediction.where, memory));
     } catch (const Error& e) {
       if (heads_.size() == 1) throw;
       throw Error(e.code(), str_cat("the head \"", head.prediction.head, "\": ", e.what()));

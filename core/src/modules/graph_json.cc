@@ -25,6 +25,7 @@ ordered_json to_json(const ModelGraph& graph) {
   }
   for (const HeadSpec& h : graph.heads) {
     heads.push_back({{"name", h.name}, {"input", h.input}, {"loss", h.loss}, {"label", h.label}, {"weight", h.weight}});
+    if (!h.where.empty()) heads.back()["where"] = h.where;
   }
   ordered_json out = {{"dense_inputs", graph.dense_width}, {"layers", std::move(layers)}, {"heads", std::move(heads)}};
   for (const DrawnInput& d : graph.drawn) out["drawn"].push_back({{"feature", d.feature}, {"first", d.first}});
@@ -43,6 +44,7 @@ ModelGraph graph_from(const config::JsonObject& json, const std::vector<Embeddin
   for (const config::JsonObject& h : json.objects("heads")) {
     graph.heads.push_back({h.get<std::string>("name"), h.get<std::string>("input"), h.get<std::string>("loss"),
                            h.get<std::string>("label"), h.get<double>("weight")});
+    h.read("where", graph.heads.back().where);
   }
   if (json.has("drawn")) {
     for (const config::JsonObject& d : json.objects("drawn"))

@@ -83,6 +83,9 @@ std::vector<Taken> all_taken(const ModelGraph& graph, const GraphWiring& wiring)
 // The first that takes a sequence, a part of a value, or, but for the data's, what another one takes too; "": none.
 std::string what_only_hosts_take(const ModelGraph& graph, const GraphWiring& wiring) {
   std::map<std::pair<size_t, size_t>, std::string> taken_by;
+  for (const HeadSpec& head : graph.heads) {
+    if (!head.where.empty()) return str_cat("the head \"", head.name, "\" counts samples by another label");
+  }
   for (const Taken& t : all_taken(graph, wiring)) {
     const GraphInput* input = t.link.of_layer ? nullptr : &graph.inputs[t.link.index];
     if (input != nullptr && input->from == GraphInput::kSequence)

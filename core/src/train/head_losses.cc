@@ -46,14 +46,28 @@ std::unique_ptr<DenseLayer> make_loss(const Runtime& runtime, const HeadSpec& he
   return loss;
 }
 
+[[noreturn]] void no_label(const HeadSpec& head, const std::string& wants, const std::vector<std::string>& labels) {
+  std::string known;
+  for (const std::string& label : labels) known += str_cat(known.empty() ? "\"" : ", \"", label, '"');
+  fail(Code::kInvalidArgument, "the head \"", head.name, "\" ", wants, ", but the data's ",
+       labels.size() == 1 ? "one label is called " : "labels are called ", known);
+}
+
 size_t find_label(const HeadSpec& head, const std::vector<std::string>& labels) {
   const auto at = std::find(labels.begin(), labels.end(), head.label);
   if (at != labels.end()) return static_cast<size_t>(at - labels.begin());
   if (labels.empty() || (labels.size() == 1 && head.label == HeadSpec().label)) return 0;
-  std::string known;
-  for (const std::string& label : labels) known += str_cat(known.empty() ? "\"" : ", \"", label, '"');
-  fail(Code::kInvalidArgument, "the head \"", head.name, "\" wants the label \"", head.label, "\", but the data's ",
-       labels.size() == 1 ? "one label is called " : "labels are called ", known);
+  no_label(head, str_cat("wants the label \"", head.label, '"'), labels);
+}
+
+std::optional<size_t> find_where(const HeadSpec& head, const std::vector<std::string>& labels) {
+  if (head.where.empty()) return std::nullopt;
+  if (head.where == head.label)
+    fail(Code::kInvalidArgument, "the head \"", head.name, "\" counts samples where its own label \"", head.label,
+         "\" is 1, so it would learn nothing but ones");
+  const auto at = std::find(labels.begin(), labels.end(), head.where);
+  if (at == labels.end()) no_label(head, str_cat("counts samples where \"", head.where, "\" is 1"), labels);
+  return static_cast<size_t>(at - labels.begin());
 }
 
 // Cross-entropy needs labels that are probabilities.
@@ -73,6 +87,7 @@ HeadLosses::HeadLosses(const Runtime& runtime, const ModelGraph& graph, const La
     : options_(std::move(options)), heads_(graph.heads), memory_(heads_.size()), grads_(heads_.size()) {
   for (size_t h = 0; h < heads_.size(); ++h) {
     labels_.push_back(find_label(heads_[h], options_.labels));
+    where_.push_back(find_where(heads_[h], options_.labels));
     widths_.push_back(layers.head_width(h));
     losses_.push_back(make_loss(runtime, heads_[h], widths_[h]));
     groups_.emplace_back(heads_[h].groups.empty() ? std::vector<IdFeature>()
@@ -83,7 +98,7 @@ HeadLosses::HeadLosses(const Runtime& runtime, const ModelGraph& graph, const La
 std::vector<Prediction> HeadLosses::predictions() const {
   std::vector<Prediction> out;
   for (size_t h = 0; h < heads_.size(); ++h) {
-    if (predicts(h)) out.push_back({heads_[h].name, labels_[h], losses_[h] == nullptr});
+    if (predicts(h)) out.push_back({heads_[h].name, labels_[h], losses_[h] == nullptr, where_[h]});
   }
   return out;
 }
@@ -96,7 +111,7 @@ const Tensor& HeadLosses::reserve(size_t head, int64_t samples) {
 }
 
 double HeadLosses::train(size_t head, const Tensor& input, const Batch& batch, double scale, const StepInfo& step) {
-  const Tensor labels = batch.label(labels_[head]), &weights = batch.sample_weights;
+  const Tensor labels = batch.label(labels_[head]), weights = counted_weights(batch, where_[head], weights_);
   const int64_t samples = labels.numel();
   const Tensor& grad = reserve(head, samples);
   if (losses_[head] == nullptr) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,10 +42,12 @@ class HeadLosses {
   HeadLossesOptions options_;
   std::vector<HeadSpec> heads_;
   std::vector<size_t> labels_;                       // by head
+  std::vector<std::optional<size_t>> where_;         // by head, Prediction::where
   std::vector<int64_t> widths_;                      // by head
   std::vector<std::unique_ptr<DenseLayer>> losses_;  // by head; null: kOwnLoss
   std::vector<IdInputs> groups_;                     // by head, of one feature or none
   std::vector<Tensor> memory_, grads_;               // by head
+  Tensor weights_;                                   // of one head's samples
 };
 
 // Names of the losses that a head with one value can have: kOwnLoss, and parameter-free layers that take the value and

@@ -25,8 +25,9 @@ void TrainingMetrics::add(const std::vector<Tensor>& scores, const Batch& batch)
   const auto wide = [](const Tensor& t) {
     return t.defined() ? std::vector<double>(t.span<float>().begin(), t.span<float>().end()) : std::vector<double>();
   };
-  const std::vector<double> weights = wide(batch.sample_weights);
   for (size_t h = 0; h < heads_.size(); ++h) {
+    Tensor memory;
+    const std::vector<double> weights = wide(counted_weights(batch, heads_[h].where, memory));
     std::vector<double> predictions = wide(scores[h]);
     if (heads_[h].logits) {
       for (double& p : predictions) p = metrics::sigmoid(p);

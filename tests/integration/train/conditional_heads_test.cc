@@ -1,0 +1,97 @@
+// Heads that count only samples where another label is 1, and products of heads.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/error.h"
+#include "tessera_program.h"
+
+namespace tessera::test::conditional_heads_test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+constexpr const char* kJob = R"(
+job = {seed = 3, device = "cpu", threads = 1}
+model = {embedding_dim = 8}
+data = {reader = "csv", path = "PATH", batch = 64, epochs = 4, test = "last", test_fraction = 0.2}
+dense_optimizer = {name = "adam", learning_rate = 0.01}
+report = {json = "REPORT"}
+[[column]]
+name = "clicked"
+as = "label"
+[[column]]
+name = "bought"
+as = "label"
+[[column]]
+name = "user"
+ids = "vocabulary"
+[[layer]]
+name = "buy"
+type = "mlp"
+inputs = ["pooled"]
+options = {widths = [16, 1]}
+[[head]]
+name = "buy"
+input = "buy"
+label = "bought"
+WHERE
+)";
+
+class ConditionalHeads : public testing::Test {
+ protected:
+  // Of the samples that were clicked, those of even users are bought; of the others, those of odd users, which nothing
+  // may learn.
+  void SetUp() override {
+    std::string rows = "clicked,bought,user\n";
+    for (int i = 0; i < 2000; ++i) {
+      const int user = i * 7 % 40, clicked = i / 3 % 2;
+      rows += str_cat(clicked, ",", (user % 2 == 0) == (clicked == 1) ? 1 : 0, ",u", user, "\n");
+    }
+    folder_.write("rows.csv", rows);
+  }
+  std::string job(const std::string& where) const {
+    std::string text = kJob;
+    for (const auto& [from, to] :
+         {std::pair<std::string, std::string>{"PATH", file("rows.csv")}, {"REPORT", file("r.json")}, {"WHERE", where}})
+      text.replace(text.find(from), from.size(), to);
+    return folder_.write("job.toml", text);
+  }
+  std::string file(const std::string& name) const { return folder_.file(name); }
+  json report() const { return json::parse(contents(file("r.json"))); }
+
+  TestFolder folder_;
+};
+
+TEST_F(ConditionalHeads, OnlySamplesThatCountAreLearntAndJudged) {
+  succeed({"train", "--config", job("where = \"clicked\""), "--save", file("saved")});
+  const double alone = report().at("test").at("auc").get<double>();
+  EXPECT_GT(alone, 0.999);
+  const std::string said = succeed({"predict", "--model", file("saved"), "--config", file("job.toml"), "--part", "test",
+                                    "--output", file("scores.csv")});
+  EXPECT_THAT(said, HasSubstr("AUC 1.0"));
+  succeed({"train", "--config", job("")});
+  EXPECT_LT(report().at("test").at("auc").get<double>(), 0.7) << "both kinds of samples contradict each other";
+  // The same on two ranks, to rounding.
+  succeed({"train", "--config", job("where = \"clicked\""), "--nproc", "2"});
+  EXPECT_NEAR(report().at("test").at("auc").get<double>(), alone, 1e-4);
+}
+
+TEST_F(ConditionalHeads, WrongLabels) {
+  expect_refused({"train", "--config", job("where = \"clickd\"")},
+                 HasSubstr("the head \"buy\" counts samples where \"clickd\" is 1, but the data's labels are called "
+                           "\"clicked\", \"bought\""));
+  expect_refused({"train", "--config", job("where = \"bought\"")}, HasSubstr("it would learn nothing but ones"));
+}
+
+TEST_F(ConditionalHeads, ThePresetMultipliesProbabilities) {
+  const std::string preset = folder_.write("esmm.toml", succeed({"model", "new", "esmm"}));
+  succeed({"train", "--config", preset, "--save", file("esmm"), "--set", "data.samples=512", "--set",
+           "data.test_samples=64", "--set", str_cat("report.json=", file("r.json"))});
+  EXPECT_TRUE(report().at("test").contains("click_and_buy.auc"));
+}
+
+}  // namespace
+}  // namespace tessera::test::conditional_heads_test
