@@ -54,6 +54,7 @@ class Space:
             raise Wrong(f"--space {text}: a logarithmic range must begin above 0")
 
     def of(self, trial: Any) -> str:
+        """A trial's value, as ``--set`` takes it."""
         if self.choices:
             return trial.suggest_categorical(self.key, self.choices)
         if self.whole:
@@ -62,10 +63,12 @@ class Space:
 
 
 def metric_kind(name: str) -> str:
+    """``hit_rate`` of ``rank.hit_rate@10``."""
     return re.sub(r"[?@].*", "", name.rsplit(".", 1)[-1])
 
 
 def larger_is_better(name: str) -> bool:
+    """Of a metric of a validation; ``Wrong``: it has no known direction."""
     kind = metric_kind(name)
     if kind not in LARGER_IS_BETTER + SMALLER_IS_BETTER:
         raise Wrong(f'--metric {name}: only {", ".join(LARGER_IS_BETTER + SMALLER_IS_BETTER)} can be tuned for')
@@ -79,6 +82,7 @@ class Validations:
         self._path, self._at = path, 0
 
     def new(self) -> List[Dict[str, float]]:
+        """The metrics of validations since the last call."""
         out = []
         try:
             with open(self._path, encoding="utf-8") as file:
@@ -96,6 +100,8 @@ class Validations:
 
 
 class Tuning:
+    """A search: its spaces, its study, and the runs of its trials."""
+
     def __init__(self, options: argparse.Namespace, optuna: Any) -> None:
         self._options, self._optuna = options, optuna
         self._spaces = [Space(text) for text in options.space or DEFAULT_SPACES]
@@ -120,6 +126,7 @@ class Tuning:
         return hashlib.sha256("\0".join(words).encode()).hexdigest()
 
     def open(self) -> None:
+        """Opens or begins the study; ``Wrong``: the file has trials of another job."""
         optuna, options = self._optuna, self._options
         maximize = larger_is_better(self.metric) if self.metric else True
         try:
@@ -163,6 +170,7 @@ class Tuning:
         return values[self.metric]
 
     def run(self, trial: Any) -> float:
+        """Trains with a trial's settings, and returns its best validation."""
         changes = {space.key: space.of(trial) for space in self._spaces}
         best: Optional[float] = None
         with tempfile.TemporaryDirectory() as folder:
@@ -226,6 +234,7 @@ class Tuning:
 
 
 def finished(study: Any) -> List[Any]:
+    """The trials that ended, also early."""
     return [trial for trial in study.trials if trial.state.name in ("COMPLETE", "PRUNED")]
 
 
@@ -256,6 +265,7 @@ def picture(trials: List[Any], values: List[Tuple[float, float]], label: str, lo
 
 
 def page(study: Any, metric: str, spaces: List[Space]) -> str:
+    """The trials as an HTML page."""
     trials = [trial for trial in finished(study) if trial.value is not None]
     pictures = [picture(trials, [(t.number + 1, t.value) for t in trials], "trial", False)]
     for space in spaces:
@@ -296,6 +306,7 @@ def parsed(words: List[str]) -> argparse.Namespace:
 
 
 def tune(options: argparse.Namespace) -> int:
+    """Searches, and prints the best settings; the exit status."""
     try:
         import optuna
     except ImportError:
@@ -331,6 +342,7 @@ def tune(options: argparse.Namespace) -> int:
 
 
 def main(words: List[str]) -> int:
+    """What ``tessera tune`` starts; the exit status."""
     try:
         return tune(parsed(words))
     except Wrong as error:
