@@ -28,7 +28,7 @@ struct Manifest {
   ModelGraph graph;
   BoundsCheckMode bounds_check = BoundsCheckMode::kFatal;
   bool is_weighted = false;
-  std::string encoding;  // Dataset::encoding, JSON; empty: none
+  std::string encoding;    // Dataset::encoding, JSON; empty: none
   std::string trained_on;  // ModelDescription::trained_on, JSON; empty: unknown
   struct Table {
     EmbeddingBagConfig config;  // with its row_format

@@ -274,7 +274,8 @@ def page(study: Any, metric: str, spaces: List[Space]) -> str:
             pictures.append(picture(trials, values, space.key, space.log))
     rows = []
     for t in sorted(trials, key=lambda t: t.value, reverse=larger_is_better(metric)):
-        cells = [str(t.number + 1), f"{t.value:.5f}", t.state.name.lower(), *(f"{v:.4g}" if isinstance(v, float) else str(v) for v in t.params.values())]
+        params = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in t.params.values()]
+        cells = [str(t.number + 1), f"{t.value:.5f}", t.state.name.lower(), *params]
         rows.append("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>")
     head = "".join(f"<th>{escape(n)}</th>" for n in ["trial", metric, "end", *(s.key for s in spaces)])
     return (

@@ -42,8 +42,7 @@ WHERE
 
 class ConditionalHeads : public testing::Test {
  protected:
-  // Of the samples that were clicked, those of even users are bought; of the others, those of odd users, which nothing
-  // may learn.
+  // Even users buy what was clicked, and odd users what was not, which nothing may learn.
   void SetUp() override {
     std::string rows = "clicked,bought,user\n";
     for (int i = 0; i < 2000; ++i) {

@@ -48,17 +48,15 @@ TEST(DataCheck, SaysWhatIsDifferent) {
                                        }));
   const Finished done = run_tessera({"data", "check", train, now, "--html", folder.file("page.html")});
   EXPECT_EQ(done.status, 1) << done.output;
-  EXPECT_THAT(
-      done.output,
-      AllOf(
-          HasSubstr("user: 20 % of the values are not in the training files: \"u40\""),
-          HasSubstr(
-              "color: 55 % of the rows have moved to other values than in the training files,\n  most to \"blue\", 89 % now, 34 % before"),
-          HasSubstr("price: 50 % of the values are missing, 0 % in the training files"),
-          HasSubstr("price: 100 % of the numbers are outside the 10.5 to 99.5 of the training files"),
-          HasSubstr("size: the numbers have moved: their median is"),
-          HasSubstr("kind: the training files have numbers, these have texts, such as \"x\""),
-          HasSubstr("old: the column is missing"), HasSubstr("extra: the column is new")));
+  EXPECT_THAT(done.output,
+              AllOf(HasSubstr("user: 20 % of the values are not in the training files: \"u40\""),
+                    HasSubstr("color: 55 % of the rows have moved to other values than in the training files,\n"
+                              "  most to \"blue\", 89 % now, 34 % before"),
+                    HasSubstr("price: 50 % of the values are missing, 0 % in the training files"),
+                    HasSubstr("price: 100 % of the numbers are outside the 10.5 to 99.5 of the training files"),
+                    HasSubstr("size: the numbers have moved: their median is"),
+                    HasSubstr("kind: the training files have numbers, these have texts, such as \"x\""),
+                    HasSubstr("old: the column is missing"), HasSubstr("extra: the column is new")));
   EXPECT_THAT(done.output, Not(HasSubstr("day:")));
   EXPECT_THAT(contents(folder.file("page.html")), AllOf(HasSubstr("<svg"), HasSubstr("New files: ")));
 }
