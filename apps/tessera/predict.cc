@@ -42,6 +42,7 @@ using json = nlohmann::ordered_json;
 
 struct PredictArguments {
   std::string model, data, reader, config, output, format = "csv", part = "all", kernel = "auto";
+  std::string dense_precision = "float32";
   std::vector<std::string> overrides, heads;
   int64_t batch = 1024;
   int threads = 1;
@@ -108,6 +109,8 @@ bool parse_predict_arguments(const std::vector<std::string>& args, PredictArgume
   add("batch", po::value(&out->batch)->value_name("N"), "samples that are predicted together (default: 1024)");
   add("threads", po::value(&out->threads)->value_name("N"), "threads for one batch (default: 1; 0: one per core)");
   add("kernel", po::value(&out->kernel)->value_name("ID"), "kernel plugin (default: the best)");
+  add("dense-precision", po::value(&out->dense_precision)->value_name("TYPE"),
+      "type of the dense layers' products: float32 (default), bfloat16 or auto");
   if (!parse_options(args, options)) return false;
   if (out->output == "-") out->output.clear();
   check(*out);
@@ -189,7 +192,9 @@ std::string own_reader(const ModelDescription& model) {
 }
 
 std::unique_ptr<Predictor> predictor_of(const Runtime& runtime, InferenceModel model, const PredictArguments& a) {
-  const auto open = [&](InferenceModel of) { return make_predictor(runtime, std::move(of), {a.kernel}); };
+  const auto open = [&](InferenceModel of) {
+    return make_predictor(runtime, std::move(of), {a.kernel, a.dense_precision});
+  };
   if (a.retrieval.top_k > 0) return retrieval::make_retriever(std::move(model), open, a.retrieval);
   if (!a.vectors.empty()) retrieval::answer_with(model, a.vectors);
   return open(std::move(model));
@@ -213,6 +218,8 @@ struct Session {
     InferenceModel opened = open_model(a.model);
     lines = lines_of(opened);
     predictor = predictor_of(runtime, std::move(opened), a);
+    if (const std::string& why = model().why_float32; !why.empty())
+      std::fprintf(stderr, "dense products are in float32: %s\n", why.c_str());
     asked = asked_outputs(model(), a.heads);
   }
   const ModelDescription& model() const { return predictor->model(); }

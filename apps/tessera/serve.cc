@@ -152,6 +152,8 @@ Options options_of(ServeArguments& a, GivenTexts& given) {
   add("log-level", po::value<std::string>()->value_name("LEVEL")->default_value("info")->notifier(take_level),
       "error, warning, info or debug: JSON lines on standard error");
   add("kernel", po::value(&a.shards.kernel)->value_name("ID")->default_value("auto"), "kernel plugin");
+  add("dense-precision", po::value(&a.shards.dense_precision)->value_name("TYPE")->default_value("float32"),
+      "type of the dense layers' products: float32, bfloat16 or auto");
   add("plugin-path", po::value(&a.plugin_path)->value_name("DIR"),
       "directory that is searched for plugins first; may be repeated");
   add("plan", po::value(&given.plan)->value_name("FILE"), "for several ranks: plan of the tables (default: a new one)");
@@ -264,13 +266,14 @@ int serve_here(const Runtime& runtime, const ServeArguments& a, Log& log) {
     sources.push_back({model.name, [&runtime, &a, sharded, model]() -> std::shared_ptr<Predictor> {
                          if (sharded) return open_sharded(runtime, a.shards);
                          if (a.retrieval.top_k > 0)
-                           return retrieval::open_retriever(runtime, model.directory, {a.shards.kernel}, a.retrieval);
-                         return open_predictor(runtime, model.directory, {a.shards.kernel});
+                           return retrieval::open_retriever(runtime, model.directory,
+                                                            {a.shards.kernel, a.shards.dense_precision}, a.retrieval);
+                         return open_predictor(runtime, model.directory, {a.shards.kernel, a.shards.dense_precision});
                        }});
   }
   std::vector<std::shared_ptr<ModelFollower>> followers;
   for (const NamedModel& model : a.followed) {
-    FollowOptions options{{a.shards.kernel}};
+    FollowOptions options{{a.shards.kernel, a.shards.dense_precision}};
     if (sharded) {
       options.ranks = follow_ranks(runtime, a.shards);
     } else if (a.retrieval.top_k > 0) {
@@ -302,7 +305,10 @@ int serve_here(const Runtime& runtime, const ServeArguments& a, Log& log) {
   server.watch_signals([&models] { models.load("", [](const HttpResponse&) {}); });
   std::string served;
   for (const auto& each : models.all()) {
-    const std::string version = each->holder().current()->model().version;
+    const std::shared_ptr<Predictor> predictor = each->holder().current();
+    const std::string version = predictor->model().version;
+    if (const std::string& why = predictor->model().why_float32; !why.empty())
+      log.write(Level::kInfo, "dense_in_float32", {{"model", each->name()}, {"why", why}});
     log.write(
         Level::kInfo, "listening",
         {{"url", server.url()}, {"model", each->name()}, {"version", version}, {"ranks", a.shards.where.world_size}});

@@ -380,6 +380,8 @@ void print_start(TrainJob& job, const Shown& shown, bool verbose) {
   for (const std::string& line : replaced_layers(job.layers())) std::fprintf(stderr, "%s\n", line.c_str());
   if (const std::string& why = job.trainer().why_in_host_memory(); !why.empty())
     std::fprintf(stderr, "the dense part stays in host memory: %s\n", why.c_str());
+  if (const std::string& why = job.trainer().dense_precision().why; !why.empty())
+    std::fprintf(stderr, "dense products are in float32: %s\n", why.c_str());
   if (shown.options.resume) std::fputs(how_it_goes_on(shown.start, shown.options.save).c_str(), stderr);
   for (const std::string& line : shown.start.notes) std::fprintf(stderr, "--start: %s\n", line.c_str());
   for (const std::string& text : shown.start.warnings) std::fprintf(stderr, "tessera: warning: %s\n", text.c_str());

@@ -50,7 +50,9 @@ void refuse_sums(const MlpLayers& shape, const char* layer) {
        batch_norm ? "" : ", with norm = \"none\" if only dice is needed");
 }
 
-void add_mlp(Chain& chain, tessera::sdk::Host host, const MlpLayers& shape, const std::string& prefix) {
+void add_mlp(Chain& chain, const Setup& setup, const MlpLayers& shape, const std::string& prefix) {
+  const tessera::sdk::Host host = setup.host;
+  const Precision precision = read_precision(setup.options);
   for (size_t k = 0; k < shape.count(); ++k) {
     const std::string name = prefix + std::to_string(k) + ".";
     const int64_t width = shape.out(k);
@@ -58,7 +60,7 @@ void add_mlp(Chain& chain, tessera::sdk::Host host, const MlpLayers& shape, cons
     const std::string norm = k + 1 < shape.count() || activation != "none" ? shape.norm() : "none";
     // Batch norm subtracts a bias in front of it together with the mean. The bias's gradient would be rounding noise,
     // which an optimizer that scales gradients turns into steps.
-    chain.add(make_linear(host, shape.in(k), width, shape.bias() && norm != "batch"), name);
+    chain.add(make_linear(host, shape.in(k), width, shape.bias() && norm != "batch", precision), name);
     if (norm == "layer") chain.add(make_layer_norm(host, width, 1e-5), name + "norm.");
     if (norm == "batch") chain.add(make_batch_norm(width, 1e-5, 0.1), name + "norm.");
     if (activation == kDice)
@@ -98,7 +100,8 @@ void ChainLayer::backward(const tessera::sdk::ModuleCall& call, tsr_module_conte
 Linear::Linear(const Setup& setup) : ChainLayer(setup, "linear", needed_width(setup.options, "linear")) {
   const int64_t width = setup.options.integer("width", 1);
   if (width < 1) fail(TSR_INVALID_ARGUMENT, "option \"width\" must be above 0, not ", width);
-  chain_.add(make_linear(setup.host, needed_width(setup.options, "linear"), width, setup.options.flag("bias", true)),
+  chain_.add(make_linear(setup.host, needed_width(setup.options, "linear"), width, setup.options.flag("bias", true),
+                         read_precision(setup.options)),
              "");
 }
 
@@ -166,13 +169,13 @@ Softmax::Softmax(const Setup& setup) : ChainLayer(setup, "softmax", needed_width
 
 AnyMlp::AnyMlp(const Setup& setup, const MlpLayers& shape) : ChainLayer(setup, "mlp", shape.input()) {
   refuse_sums(shape, "mlp");
-  add_mlp(chain_, setup.host, shape, "");
+  add_mlp(chain_, setup, shape, "");
 }
 
 BatchNormMlp::BatchNormMlp(const Setup& setup) : BatchNormMlp(setup, tessera::sdk::MlpLayers(setup.options, "batch")) {}
 BatchNormMlp::BatchNormMlp(const Setup& setup, const MlpLayers& shape)
     : ChainLayer(setup, "mlp_batch_norm", shape.input()) {
-  add_mlp(chain_, setup.host, shape, "");
+  add_mlp(chain_, setup, shape, "");
 }
 
 }  // namespace tessera_dense

@@ -63,11 +63,13 @@ class ChainLayer : public tessera::sdk::Module {
 int64_t needed_width(tessera::sdk::Options& options, const char* layer);
 // For a layer whose calls have no sums over ranks: throws Failure for batch norm and dice.
 void refuse_sums(const tessera::sdk::MlpLayers& shape, const char* layer);
-// Adds the pieces of an mlp; the names of its parameters begin with `prefix`.
-void add_mlp(Chain& chain, tessera::sdk::Host host, const tessera::sdk::MlpLayers& shape, const std::string& prefix);
+// Adds the pieces of an mlp, with the precision of the options; the names of its parameters begin with `prefix`.
+void add_mlp(Chain& chain, const tessera::sdk::Setup& setup, const tessera::sdk::MlpLayers& shape,
+             const std::string& prefix);
 
 class Linear : public ChainLayer {
  public:
+  static constexpr bool kPrecision = true;
   explicit Linear(const tessera::sdk::Setup& setup);
 };
 class ActivationLayer : public ChainLayer {
@@ -116,6 +118,7 @@ class AnyMlp : public ChainLayer {
 // An mlp whose default norm is "batch". It needs sums over ranks, a cost that other layers should not have.
 class BatchNormMlp : public ChainLayer {
  public:
+  static constexpr bool kPrecision = true;
   static constexpr uint32_t kFlags = TSR_MODULE_SUMS_OVER_RANKS;
   explicit BatchNormMlp(const tessera::sdk::Setup& setup);
 

@@ -9,6 +9,7 @@ namespace {
 
 std::unique_ptr<tessera::sdk::Module> make_cross(const tessera::sdk::Setup& setup) {
   const std::string kind = setup.options.string("kind", "");
+  (void)read_precision(setup.options);  // the kinds "vector" and "mixture" accept it, and compute in float32
   if (kind == "vector") return std::make_unique<VectorCross>(setup);
   if (kind == "mixture") return std::make_unique<MixtureCross>(setup);
   if (kind != "" && kind != "full" && kind != "low_rank") {
@@ -29,7 +30,8 @@ MatrixCross::MatrixCross(const tessera::sdk::Setup& setup)
       width_(shape_.width()),
       layers_(shape_.count()),
       low_rank_(shape_.low_rank()),
-      joined_(setup.host, "cross", width_) {
+      joined_(setup.host, "cross", width_),
+      matrices_(setup.host, read_precision(setup.options)) {
   for (int64_t k = 0; k < layers_; ++k) {
     if (low_rank_ > 0) matrices_.add(width_, low_rank_);
     matrices_.add(shape_.inner(), width_);
@@ -43,7 +45,7 @@ void MatrixCross::forward(const tessera::sdk::ModuleCall& args, tsr_module_conte
   auto lease = contexts_.take();
   const float* x0 = joined_.rows(args, lease->joined);
   lease->kept.at_least(host_, shape_.kept_floats(batch));
-  matrices_.transpose(host_, loops_, weights_);
+  matrices_.prepare(loops_, weights_);
   in_blocks(host_, batch, matrices_.block(), [&](int64_t begin, int64_t end, int64_t) {
     const OneThread alone;
     const int64_t rows = end - begin, at = begin * width_;
@@ -53,10 +55,10 @@ void MatrixCross::forward(const tessera::sdk::ModuleCall& args, tsr_module_conte
       const float* in = x;
       if (low_rank_ > 0) {
         float* projected = kept.projected + begin * low_rank_;
-        multiply(rows, width_, low_rank_, x, matrices_.transposed(down(k)), projected);
+        matrices_.multiply(loops_, down(k), rows, x, projected, low_rank_);
         in = projected;
       }
-      multiply(rows, shape_.inner(), width_, in, matrices_.transposed(up(k)), kept.y + at);
+      matrices_.multiply(loops_, up(k), rows, in, kept.y + at, width_);
       float* next = (k + 1 == layers_ ? output : shape_.kept(lease->kept.data(), batch, k + 1).x) + at;
       loops_.cross(rows, width_, biases_[static_cast<size_t>(k)], x0 + at, x, kept.y + at, next);
       x = next;
@@ -82,7 +84,7 @@ void MatrixCross::backward(const tessera::sdk::ModuleCall& args, tsr_module_cont
     const OneThread alone;
     back_through({x0, grad, dx0, saved}, batch, begin, end);
   });
-  matrices_.add_gradients(host_, loops_, batch, gradients_);
+  matrices_.add_gradients(loops_, batch, gradients_);
   if (wanted) joined_.give(args);
 }
 
@@ -96,17 +98,14 @@ void MatrixCross::back_through(const Way& way, int64_t batch, int64_t begin, int
     float* dy = inside.dy + at;
     const float* y = shape_.kept(way.saved.kept.data(), batch, k).y + at;
     loops_.cross_back(n, dout, way.x0 + at, y, dy, dx0, k + 1 < layers_);
-    const float *inner_gradient = dy, *w = weights_[up(k)];
-    int64_t inner_width = width_;
+    // Added to the gradient that bypasses the layer.
     if (low_rank_ > 0) {
       float* dv = inside.dv + begin * low_rank_;
-      multiply_back(rows, low_rank_, width_, dy, w, dv);
-      inner_gradient = dv;
-      inner_width = low_rank_;
-      w = weights_[down(k)];
+      matrices_.multiply_back(loops_, up(k), rows, dy, dv, false);
+      matrices_.multiply_back(loops_, down(k), rows, dv, dout, true);
+    } else {
+      matrices_.multiply_back(loops_, up(k), rows, dy, dout, true);
     }
-    // Added to the gradient that bypasses the layer.
-    multiply({'N', 'N', rows, width_, inner_width, 1, inner_gradient, inner_width, w, width_, 1, dout, width_});
   }
   loops_.add(n, dout, dx0);
 }

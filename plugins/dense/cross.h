@@ -90,6 +90,7 @@ class VectorCross : public tessera::sdk::Module {
 
 class Cross : public EitherLayer {
  public:
+  static constexpr bool kPrecision = true;
   static constexpr bool kRowByRow = true;
   explicit Cross(const tessera::sdk::Setup& setup);
 };

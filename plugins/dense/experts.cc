@@ -85,8 +85,9 @@ void Branches::backward_branch(size_t i, const ModuleCall& call, const float* x,
 
 PlainExperts::PlainExperts(const Setup& setup, const MlpLayers& shape, int64_t count)
     : host_(setup.host), joined_(setup.host, "experts", shape.input()) {
+  const Precision precision = read_precision(setup.options);
   for (int64_t e = 0; e < count; ++e) {
-    stacks_.emplace_back(setup.host, shape);
+    stacks_.emplace_back(setup.host, shape, precision);
     for (tessera::sdk::Parameter p : shape.parameters()) {
       p.name = std::to_string(e) + "." + p.name;
       parameters_.push_back(std::move(p));
@@ -144,7 +145,7 @@ AnyExperts::AnyExperts(const Setup& setup, const MlpLayers& shape, int64_t count
     : Branches(setup), joined_(setup.host, "experts", shape.input()) {
   for (int64_t e = 0; e < count; ++e) {
     Chain chain(setup.host);
-    add_mlp(chain, setup.host, shape, std::to_string(e) + ".");
+    add_mlp(chain, setup, shape, std::to_string(e) + ".");
     add(std::move(chain));
   }
 }
@@ -190,9 +191,10 @@ Projection::Projection(const Setup& setup)
     : Branches(setup), widths_(listed_inputs(setup, "projection")), width_(setup.options.integer("width", 0)) {
   if (width_ < 1) fail(TSR_INVALID_ARGUMENT, "option \"width\" must be the output's width, above 0");
   const bool bias = setup.options.flag("bias", false);
+  const Precision precision = read_precision(setup.options);
   for (size_t i = 0; i < widths_.size(); ++i) {
     Chain chain(setup.host);
-    chain.add(make_linear(setup.host, widths_[i], width_, bias), std::to_string(i) + ".");
+    chain.add(make_linear(setup.host, widths_[i], width_, bias, precision), std::to_string(i) + ".");
     add(std::move(chain));
   }
 }
@@ -234,16 +236,17 @@ Gate::Gate(const Setup& setup)
       signals_(setup.host, "gate", 0, widths_.size() > 1 ? 1 : 0) {
   int64_t from = needed_width(setup.options, "gate");
   if (widths_.size() > 1) from -= widths_[0];
+  const Precision precision = read_precision(setup.options);
   Chain chain(setup.host);
   int64_t number = 0;
   for (const int64_t hidden : setup.options.integers("hidden", {})) {
     if (hidden < 1) fail(TSR_INVALID_ARGUMENT, "option \"hidden\" must list widths above 0, not ", hidden);
-    chain.add(make_linear(setup.host, from, hidden, true), std::to_string(number++) + ".");
+    chain.add(make_linear(setup.host, from, hidden, true, precision), std::to_string(number++) + ".");
     chain.add(make_activation(setup.host, "gate", "relu", hidden), "");
     from = hidden;
   }
   const std::string name = std::to_string(number) + ".";
-  chain.add(make_linear(setup.host, from, widths_[0], setup.options.flag("bias", true)), name);
+  chain.add(make_linear(setup.host, from, widths_[0], setup.options.flag("bias", true), precision), name);
   chain.add(make_activation(setup.host, "gate", setup.options.string("activation", "sigmoid"), widths_[0]),
             name + "activation.");
   add(std::move(chain));

@@ -47,6 +47,7 @@ class Branches : public tessera::sdk::Module {
 // "experts": several mlps over the same inputs, with concatenated outputs: [batch, experts * last width].
 class Experts : public EitherLayer {
  public:
+  static constexpr bool kPrecision = true;
   static constexpr bool kRowByRow = true;
   explicit Experts(const tessera::sdk::Setup& setup);
 };
@@ -94,6 +95,7 @@ class AnyExperts : public Branches {
 // "projection": maps each input by its own matrix to `width` values, concatenated: [batch, inputs * width].
 class Projection : public Branches {
  public:
+  static constexpr bool kPrecision = true;
   explicit Projection(const tessera::sdk::Setup& setup);
   std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
   void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
@@ -109,6 +111,7 @@ class Projection : public Branches {
 // itself.
 class Gate : public Branches {
  public:
+  static constexpr bool kPrecision = true;
   explicit Gate(const tessera::sdk::Setup& setup);
   std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
   void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;

@@ -7,8 +7,8 @@ namespace {
 
 class LinearPiece : public Piece {
  public:
-  LinearPiece(tessera::sdk::Host host, int64_t in, int64_t out, bool bias)
-      : Piece(in, out), host_(host), loops_(choose_loops()), bias_(bias) {
+  LinearPiece(tessera::sdk::Host host, int64_t in, int64_t out, bool bias, Precision precision)
+      : Piece(in, out), host_(host), loops_(choose_loops()), bias_(bias), weights_(host, precision) {
     weights_.add(in, out);
     parameters_.push_back({"weight", {out, in}, tessera::sdk::xavier_normal(out, in)});
     if (bias)
@@ -20,11 +20,11 @@ class LinearPiece : public Piece {
   void forward(const Run& run, const float* x, float* y, float*) override {
     const float* w = run.parameters[0];
     const float* b = bias_ ? run.parameters[1] : zeros_.data();
-    if (!run.backward_follows) return infer(run.batch, x, w, b, y);
-    weights_.transpose(host_, loops_, {{w}});
+    if (!run.backward_follows && !weights_.rounds(0)) return infer(run.batch, x, w, b, y);
+    weights_.prepare(loops_, {{w}});
     in_blocks(host_, run.batch, weights_.block(), [&](int64_t begin, int64_t end, int64_t) {
       const OneThread alone;
-      multiply(end - begin, in(), out(), x + begin * in(), weights_.transposed(0), y + begin * out());
+      weights_.multiply(loops_, 0, end - begin, x + begin * in(), y + begin * out(), out());
       if (bias_) loops_.add_bias(end - begin, out(), b, false, y + begin * out());
     });
   }
@@ -33,11 +33,11 @@ class LinearPiece : public Piece {
     if (dx) {
       in_blocks(host_, run.batch, weights_.block(), [&](int64_t begin, int64_t end, int64_t) {
         const OneThread alone;
-        multiply_back(end - begin, in(), out(), dy + begin * out(), run.parameters[0], dx + begin * in());
+        weights_.multiply_back(loops_, 0, end - begin, dy + begin * out(), dx + begin * in(), false);
       });
     }
     const Weights::Gradient gradient{x, dy, run.gradients[0], bias_ ? run.gradients[1] : nullptr};
-    weights_.add_gradients(host_, loops_, run.batch, {{gradient}});
+    weights_.add_gradients(loops_, run.batch, {{gradient}});
   }
 
  private:
@@ -57,8 +57,8 @@ class LinearPiece : public Piece {
 
 }  // namespace
 
-std::unique_ptr<Piece> make_linear(tessera::sdk::Host host, int64_t in, int64_t out, bool bias) {
-  return std::make_unique<LinearPiece>(host, in, out, bias);
+std::unique_ptr<Piece> make_linear(tessera::sdk::Host host, int64_t in, int64_t out, bool bias, Precision precision) {
+  return std::make_unique<LinearPiece>(host, in, out, bias, precision);
 }
 
 }  // namespace tessera_dense

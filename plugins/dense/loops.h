@@ -66,6 +66,8 @@ struct Loops {
   void (*add)(int64_t n, const float* a, float* out);
   // A sample's values do not depend on the other samples of its batch, nor on their number.
   void (*affine)(const Affine& args);
+  // Rounds to the nearest bfloat16, ties to even. NaN stays NaN.
+  void (*to_bf16)(int64_t n, const float* from, uint16_t* to);
   const RowLoops* of_rows;
 };
 

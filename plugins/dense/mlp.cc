@@ -17,7 +17,9 @@ std::unique_ptr<tessera::sdk::Module> make_mlp(const tessera::sdk::Setup& setup)
 Mlp::Mlp(const tessera::sdk::Setup& setup) : EitherLayer(make_mlp(setup)) {}
 
 PlainMlp::PlainMlp(const tessera::sdk::Setup& setup, tessera::sdk::MlpLayers shape)
-    : host_(setup.host), stack_(setup.host, std::move(shape)), joined_(setup.host, "mlp", stack_.shape().input()) {}
+    : host_(setup.host),
+      stack_(setup.host, std::move(shape), read_precision(setup.options)),
+      joined_(setup.host, "mlp", stack_.shape().input()) {}
 
 PlainStack::Pass PlainMlp::pass(const tessera::sdk::ModuleCall& args, const float* x, const Context& kept) {
   const int64_t width = stack_.shape().output();

@@ -63,6 +63,7 @@ class EitherLayer : public tessera::sdk::Module {
 
 class Mlp : public EitherLayer {
  public:
+  static constexpr bool kPrecision = true;
   static constexpr bool kRowByRow = true;
   explicit Mlp(const tessera::sdk::Setup& setup);
 };

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "bf16_products.h"
 #include "loops.h"
 #include "support.h"
 
@@ -42,7 +43,7 @@ class Piece {
   int64_t in_, out_;
 };
 
-std::unique_ptr<Piece> make_linear(tessera::sdk::Host host, int64_t in, int64_t out, bool bias);
+std::unique_ptr<Piece> make_linear(tessera::sdk::Host host, int64_t in, int64_t out, bool bias, Precision precision);
 // docs/layers.md has their names, of which this accepts all except kDice; throws Failure, naming `layer`, for others.
 std::unique_ptr<Piece> make_activation(tessera::sdk::Host host, const char* layer, const std::string& name,
                                        int64_t width, double slope = 0.01);

@@ -4,8 +4,8 @@
 
 namespace tessera_dense {
 
-PlainStack::PlainStack(tessera::sdk::Host host, tessera::sdk::MlpLayers shape)
-    : host_(host), loops_(choose_loops()), shape_(std::move(shape)) {
+PlainStack::PlainStack(tessera::sdk::Host host, tessera::sdk::MlpLayers shape, Precision precision)
+    : host_(host), loops_(choose_loops()), shape_(std::move(shape)), matrices_(host, precision) {
   for (size_t k = 0; k < shape_.count(); ++k) {
     matrices_.add(shape_.in(k), shape_.out(k));
     products_ += shape_.in(k)*shape_.out(k);
@@ -19,17 +19,21 @@ float* PlainStack::values(size_t k, const Pass& pass, float* last) const {
 // Computes rows [begin, end) of the last layer's output if its rows are not contiguous.
 void PlainStack::multiply_last(const Pass& pass, int64_t begin, int64_t end, const float* from) const {
   const size_t last = shape_.count() - 1;
-  const int64_t in = shape_.in(last), out = shape_.out(last), stride = pass.y.stride;
+  const int64_t out = shape_.out(last), stride = pass.y.stride;
   float* to = pass.y.data + begin * stride;
-  multiply({'N', 'N', end - begin, out, in, 1.0f, from, in, matrices_.transposed(last), out, 0.0f, to, stride});
+  matrices_.multiply(loops_, last, end - begin, from, to, stride);
   for (; begin < end; ++begin, to += stride)
     loops_.add_bias(1, out, pass.parameters[2 * last + 1], shape_.relu(last), to);
 }
 
-void PlainStack::forward(const Pass& pass) {
+void PlainStack::take_weights(const Pass& pass) {
   weights_.clear();
   for (size_t k = 0; k < shape_.count(); ++k) weights_.push_back(pass.parameters[2 * k]);
-  matrices_.transpose(host_, loops_, weights_);
+}
+
+void PlainStack::forward(const Pass& pass) {
+  take_weights(pass);
+  matrices_.prepare(loops_, weights_);
   const bool apart = pass.y.stride != shape_.output();
   in_blocks(host_, pass.batch, matrices_.block(), [&](int64_t begin, int64_t end, int64_t) {
     const OneThread alone;
@@ -37,7 +41,7 @@ void PlainStack::forward(const Pass& pass) {
     for (size_t k = 0; k < shape_.count(); ++k) {
       if (apart && k + 1 == shape_.count()) return multiply_last(pass, begin, end, from);
       float* to = values(k, pass, pass.y.data) + begin * shape_.out(k);
-      multiply(end - begin, shape_.in(k), shape_.out(k), from, matrices_.transposed(k), to);
+      matrices_.multiply(loops_, k, end - begin, from, to, shape_.out(k));
       loops_.add_bias(end - begin, shape_.out(k), pass.parameters[2 * k + 1], shape_.relu(k), to);
       from = to;
     }
@@ -54,12 +58,21 @@ void PlainStack::infer(const Pass& pass) {
   const int64_t width = shape_.output();
   const bool apart = pass.y.stride != width;
   float* last = apart ? last_.at_least(host_, pass.batch * width) : pass.y.data;
+  take_weights(pass);
+  matrices_.prepare_rounded(loops_, weights_);
   in_blocks(host_, pass.batch, block, [&](int64_t begin, int64_t end, int64_t) {
     const float* from = pass.x;
     for (size_t k = 0; k < shape_.count(); ++k) {
       float* to = values(k, pass, last);
-      loops_.affine({begin, end - begin, shape_.in(k), shape_.out(k), from, pass.parameters[2 * k],
-                     pass.parameters[2 * k + 1], to, shape_.relu(k)});
+      const int64_t in = shape_.in(k), out = shape_.out(k);
+      const float *w = pass.parameters[2 * k], *bias = pass.parameters[2 * k + 1];
+      if (matrices_.rounds(k)) {
+        const OneThread alone;
+        matrices_.multiply(loops_, k, end - begin, from + begin * in, to + begin * out, out);
+        loops_.add_bias(end - begin, out, bias, shape_.relu(k), to + begin * out);
+      } else {
+        loops_.affine({begin, end - begin, in, out, from, w, bias, to, shape_.relu(k)});
+      }
       from = to;
     }
     for (int64_t s = begin; apart && s < end; ++s)
@@ -94,12 +107,11 @@ void PlainStack::backward(const Pass& pass, const Gradients& g) {
       const float* dy = gradients_[k].dy + begin * out;
       if (k == 0 && g.x == nullptr) break;
       float* dx = (k == 0 ? g.x : shape_.hidden(dz, batch, k - 1)) + begin * in;
-      const float beta = k == 0 && g.add ? 1.0f : 0.0f;
-      multiply({'N', 'N', rows, in, out, 1.0f, dy, out, pass.parameters[2 * k], in, beta, dx, in});
+      matrices_.multiply_back(loops_, k, rows, dy, dx, k == 0 && g.add);
       if (k > 0) loops_.mask(rows * in, gradients_[k].x + begin * in, dx, dx);
     }
   });
-  matrices_.add_gradients(host_, loops_, batch, gradients_);
+  matrices_.add_gradients(loops_, batch, gradients_);
 }
 
 }  // namespace tessera_dense

@@ -11,7 +11,7 @@ namespace tessera_dense {
 class PlainStack {
  public:
   // `shape` must be plain().
-  PlainStack(tessera::sdk::Host host, tessera::sdk::MlpLayers shape);
+  PlainStack(tessera::sdk::Host host, tessera::sdk::MlpLayers shape, Precision precision);
 
   const tessera::sdk::MlpLayers& shape() const { return shape_; }
   int64_t kept(int64_t batch) const { return batch * shape_.hidden_width(); }
@@ -50,6 +50,7 @@ class PlainStack {
  private:
   // The output of layer `k`; `last` is the output of the last layer.
   float* values(size_t k, const Pass& pass, float* last) const;
+  void take_weights(const Pass& pass);
   void multiply_last(const Pass& pass, int64_t begin, int64_t end, const float* from) const;
 
   tessera::sdk::Host host_;

@@ -170,15 +170,16 @@ TargetAttention::TargetAttention(const tessera::sdk::Setup& setup)
   }
   width_ = inputs[0];
   const std::string activation = setup.options.string("activation", "sigmoid");
+  const Precision precision = read_precision(setup.options);
   int64_t from = 4 * width_, number = 0;
   for (const int64_t width : setup.options.integers("widths", {64})) {
     if (width < 1) fail(TSR_INVALID_ARGUMENT, "option \"widths\" must be above 0, not ", width);
     const std::string name = std::to_string(number++) + ".";
-    chain_.add(make_linear(host_, from, width, true), name);
+    chain_.add(make_linear(host_, from, width, true, precision), name);
     chain_.add(make_activation(host_, "target_attention", activation, width), name + "activation.");
     from = width;
   }
-  chain_.add(make_linear(host_, from, 1, true), std::to_string(number) + ".");
+  chain_.add(make_linear(host_, from, 1, true, precision), std::to_string(number) + ".");
 }
 
 std::vector<Value> TargetAttention::outputs(std::span<const Value> inputs) const {

@@ -141,6 +141,7 @@ class PositionWeights : public SequenceLayer {
 // the sequence (Zhou et al., Deep Interest Network, 2018).
 class TargetAttention : public tessera::sdk::Module {
  public:
+  static constexpr bool kPrecision = true;
   explicit TargetAttention(const tessera::sdk::Setup& setup);
 
   const std::vector<tessera::sdk::Parameter>& parameters() const override { return chain_.parameters(); }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <string>
 #include <thread>
@@ -23,8 +24,8 @@ struct TestHost {
   }
   tsr_host raw;
   uint32_t threads;
-  int allocations = 0;
-  int live = 0;
+  std::atomic<int> allocations = 0;  // from any thread
+  std::atomic<int> live = 0;
   int lent = 0;  // calls of parallel_for that used threads
 
   static TestHost& of(const tsr_host* host) { return *static_cast<TestHost*>(host->self); }
@@ -276,7 +277,7 @@ void check_gradient(Layer& layer, Matrix& at, const Matrix& gradient, const char
   EXPECT_GT(2 * straight, seen) << what << ": too many kinks to tell anything";
 }
 
-void check_all_gradients(Layer& layer) {
+[[maybe_unused]] void check_all_gradients(Layer& layer) {
   layer.step();
   for (size_t i = 0; i < layer.inputs.size(); ++i) {
     check_gradient(layer, layer.inputs[i], layer.grad_inputs[i], "input");

@@ -34,14 +34,6 @@ void check(dnnl_status_t status) {
 OneThread::OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
 OneThread::~OneThread() { omp_set_num_threads(before_); }
 
-void multiply(int64_t rows, int64_t in, int64_t out, const float* x, const float* transposed, float* y) {
-  check(dnnl_sgemm('N', 'N', rows, out, in, 1.0f, x, in, transposed, out, 0.0f, y, out));
-}
-
-void multiply_back(int64_t rows, int64_t in, int64_t out, const float* grad_y, const float* w, float* grad_x) {
-  check(dnnl_sgemm('N', 'N', rows, in, out, 1.0f, grad_y, out, w, in, 0.0f, grad_x, in));
-}
-
 void multiply(const Product& p) {
   if (p.m == 0 || p.n == 0 || p.k == 0) return;  // nothing to add
   check(dnnl_sgemm(p.trans_a, p.trans_b, p.m, p.n, p.k, p.alpha, p.a, p.lda, p.b, p.ldb, p.beta, p.c, p.ldc));
@@ -50,6 +42,10 @@ void multiply(const Product& p) {
 void prepare_products() {
   static const bool written = write_code();
   if (!written) fail_without_memory();
+}
+
+Weights::Weights(tessera::sdk::Host host, Precision precision) : host_(host) {
+  if (precision == Precision::kBfloat16) bf16_ = std::make_unique<Bf16Products>(host);
 }
 
 void Weights::add(int64_t in, int64_t out) {
@@ -63,31 +59,94 @@ void Weights::add(int64_t in, int64_t out) {
 }
 
 int64_t Weights::block() const {
-  constexpr int64_t kLeast = 64, kUnit = 16;
-  return std::max(kLeast, (kProductsWorthAThread / size_ + kUnit - 1) / kUnit * kUnit);
+  const int64_t least = bf16_ ? 128 : 64, unit = 16;
+  return std::max(least, (kProductsWorthAThread / size_ + unit - 1) / unit * unit);
 }
 
-void Weights::transpose(tessera::sdk::Host host, const Loops& loops, std::span<const float* const> w) {
+void Weights::prepare(const Loops& loops, std::span<const float* const> w) { prepare(loops, w, false); }
+void Weights::prepare_rounded(const Loops& loops, std::span<const float* const> w) { prepare(loops, w, true); }
+
+void Weights::prepare(const Loops& loops, std::span<const float* const> w, bool only_rounded) {
   constexpr int64_t kFloatsWorthThreads = 64 << 10;
-  transposed_.at_least(host, size_);
-  one_by_one(host, static_cast<int64_t>(tiles_.size()), size_ >= kFloatsWorthThreads, [&](int64_t i) {
+  if (only_rounded && !bf16_) return;
+  given_.assign(w.begin(), w.end());
+  if (bf16_) halves_.at_least(host_, size_);
+  if (!only_rounded) transposed_.at_least(host_, size_);
+  one_by_one(host_, static_cast<int64_t>(tiles_.size()), size_ >= kFloatsWorthThreads, [&](int64_t i) {
     const Tile& t = tiles_[static_cast<size_t>(i)];
     const Shape& s = shapes_[t.matrix];
-    loops.transpose(s.out, s.in, t.first, t.last, w[t.matrix], transposed_.data() + offsets_[t.matrix]);
+    const int64_t at = offsets_[t.matrix], from = t.first * s.in;
+    if (rounds(t.matrix))
+      loops.to_bf16(t.last * s.in - from, w[t.matrix] + from, halves_.data() + at + from);
+    else if (!only_rounded)
+      loops.transpose(s.out, s.in, t.first, t.last, w[t.matrix], transposed_.data() + at);
   });
 }
 
-void Weights::add_gradients(tessera::sdk::Host host, const Loops& loops, int64_t batch,
-                            std::span<const Gradient> all) const {
+void Weights::multiply(const Loops& loops, size_t i, int64_t rows, const float* x, float* y, int64_t stride) const {
+  const auto [in, out] = shapes_[i];
+  if (rounds(i)) {
+    bf16_->multiply_rows(loops, {false, true, false, 0, out, in, in, in, stride}, rows, x, halves_.data() + offsets_[i],
+                         y);
+  } else {
+    check(dnnl_sgemm('N', 'N', rows, out, in, 1.0f, x, in, transposed_.data() + offsets_[i], out, 0.0f, y, stride));
+  }
+}
+
+void Weights::multiply_back(const Loops& loops, size_t i, int64_t rows, const float* dy, float* dx, bool add) const {
+  const auto [in, out] = shapes_[i];
+  if (rounds(i)) {
+    bf16_->multiply_rows(loops, {false, false, add, 0, in, out, out, in, in}, rows, dy, halves_.data() + offsets_[i],
+                         dx);
+  } else {
+    check(dnnl_sgemm('N', 'N', rows, in, out, 1.0f, dy, out, given_[i], in, add ? 1.0f : 0.0f, dx, in));
+  }
+}
+
+std::vector<int64_t> Weights::round_batch(const Loops& loops, int64_t batch, std::span<const Gradient> all) {
+  const int64_t padded = Bf16Products::padded(batch), unit = Bf16Products::kSumUnit;
+  std::vector<int64_t> begins;
+  int64_t size = 0;
+  for (const Shape& s : shapes_) {
+    begins.push_back(size);
+    size += s.rounds() ? padded * (s.in + s.out) : 0;
+  }
+  Bf16* const to = rounded_.at_least(host_, size);
+  const auto round = [&](const float* from, int64_t width, int64_t first, Bf16* matrix) {
+    const int64_t count = std::min(unit, batch - first) * width;
+    loops.to_bf16(count, from + first * width, matrix + first * width);
+    std::fill_n(matrix + first * width + count, unit * width - count, Bf16{0});
+  };
+  one_by_one(host_, padded / unit, true, [&](int64_t u) {
+    for (size_t i = 0; i < shapes_.size(); ++i) {
+      const Shape& s = shapes_[i];
+      if (!s.rounds()) continue;
+      round(all[i].x, s.in, u * unit, to + begins[i]);
+      round(all[i].dy, s.out, u * unit, to + begins[i] + padded * s.in);
+    }
+  });
+  return begins;
+}
+
+void Weights::add_gradients(const Loops& loops, int64_t batch, std::span<const Gradient> all) {
   if (batch == 0) return;
   const bool worth_threads = batch * size_ >= 2 * kProductsWorthAThread;
-  one_by_one(host, static_cast<int64_t>(tiles_.size()), worth_threads, [&](int64_t i) {
+  std::vector<int64_t> begins;
+  if (bf16_) begins = round_batch(loops, batch, all);
+  one_by_one(host_, static_cast<int64_t>(tiles_.size()), worth_threads, [&](int64_t i) {
     const OneThread alone;
     const Tile& t = tiles_[static_cast<size_t>(i)];
     const auto [in, out] = shapes_[t.matrix];
     const Gradient& g = all[t.matrix];
-    check(dnnl_sgemm('T', 'N', t.last - t.first, in, batch, 1.0f, g.dy + t.first, out, g.x, in, 1.0f,
-                     g.w + t.first * in, in));
+    if (rounds(t.matrix)) {
+      const int64_t k = Bf16Products::padded(batch);
+      const Bf16* const x = rounded_.data() + begins[t.matrix];
+      bf16_->add_products({true, false, true, t.last - t.first, in, k, out, in, in}, x + k * in + t.first, x,
+                          g.w + t.first * in);
+    } else {
+      check(dnnl_sgemm('T', 'N', t.last - t.first, in, batch, 1.0f, g.dy + t.first, out, g.x, in, 1.0f,
+                       g.w + t.first * in, in));
+    }
     if (g.b) loops.sum_rows(batch, out, t.first, t.last, g.dy, g.b);
   });
 }

@@ -1,9 +1,11 @@
 // The weight matrices of a layer, and their products with blocks of a batch.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "bf16_products.h"
 #include "loops.h"
 #include "support.h"
 
@@ -21,12 +23,6 @@ class OneThread {
  private:
   int before_;
 };
-
-// Products of rows of a batch; call inside a OneThread. [any-thread] y [rows, out] = x [rows, in] times transposed [in,
-// out].
-void multiply(int64_t rows, int64_t in, int64_t out, const float* x, const float* transposed, float* y);
-// grad_x [rows, in] = grad_y [rows, out] times w [out, in].
-void multiply_back(int64_t rows, int64_t in, int64_t out, const float* grad_y, const float* w, float* grad_x);
 
 // c [m, n] = alpha * a b + beta * c, row-major; 'T' means that the matrix is given transposed. `lda` and so on are the
 // floats from one given row to the next. Call inside a OneThread. [any-thread]
@@ -49,16 +45,28 @@ void prepare_products();
 
 // Matrices [out, in], in the order in which they were added. Work on whole matrices is done here, in tiles of their
 // rows. Tiles and blocks depend only on shapes, so that results do not depend on threads.
+//
+// With Precision::kBfloat16, the inputs of all products are rounded to bfloat16, except those of narrow matrices.
 class Weights {
  public:
+  // `host` must outlive it.
+  explicit Weights(tessera::sdk::Host host, Precision precision = Precision::kFloat32);
   void add(int64_t in, int64_t out);
 
   // Samples that a thread processes at once: enough to be worth a thread.
   int64_t block() const;
+  // True if products of matrix `i` are in bfloat16. A sample's values then do not depend on the other samples.
+  bool rounds(size_t i) const { return bf16_ && shapes_[i].rounds(); }
 
-  // Transposes all matrices for multiply(). `w` has a pointer per matrix.
-  void transpose(tessera::sdk::Host host, const Loops& loops, std::span<const float* const> w);
-  const float* transposed(size_t i) const { return transposed_.data() + offsets_[i]; }
+  // Makes the matrices ready for multiply() and multiply_back(). `w` has a pointer per matrix.
+  void prepare(const Loops& loops, std::span<const float* const> w);
+  // The same, only for matrices in bfloat16.
+  void prepare_rounded(const Loops& loops, std::span<const float* const> w);
+  // y [rows, out] = x [rows, in] times matrix `i` transposed; `stride` is the floats from one row of y to the next.
+  // Call inside a OneThread. [any-thread]
+  void multiply(const Loops& loops, size_t i, int64_t rows, const float* x, float* y, int64_t stride) const;
+  // dx [rows, in] = dy [rows, out] times matrix `i`, or is added to it. Call inside a OneThread. [any-thread]
+  void multiply_back(const Loops& loops, size_t i, int64_t rows, const float* dy, float* dx, bool add) const;
 
   struct Gradient {
     const float* x;   // [batch, in]
@@ -67,21 +75,32 @@ class Weights {
     float* b;         // [out]: the sums of dy over the batch are added to it; NULL without a bias
   };
   // `all` has an entry per matrix.
-  void add_gradients(tessera::sdk::Host host, const Loops& loops, int64_t batch, std::span<const Gradient> all) const;
+  void add_gradients(const Loops& loops, int64_t batch, std::span<const Gradient> all);
 
  private:
   struct Shape {
     int64_t in, out;
+    // Narrower products gain nothing.
+    bool rounds() const { return in >= 8 && out >= 8; }
   };
   struct Tile {
     size_t matrix;
     int64_t first, last;  // rows
   };
+  void prepare(const Loops& loops, std::span<const float* const> w, bool only_rounded);
+  // Rounds x and dy of all matrices, with rows of zeros up to whole units. Returns where each begins in rounded_.
+  std::vector<int64_t> round_batch(const Loops& loops, int64_t batch, std::span<const Gradient> all);
+
+  tessera::sdk::Host host_;
+  std::unique_ptr<Bf16Products> bf16_;  // NULL: float32
   std::vector<Shape> shapes_;
-  std::vector<int64_t> offsets_;  // in transposed_
+  std::vector<int64_t> offsets_;  // in transposed_ and halves_
   std::vector<Tile> tiles_;
   int64_t size_ = 0;  // floats of all matrices
   Floats transposed_;
+  Halves halves_;   // as given
+  Halves rounded_;  // inputs of the gradients' products
+  std::vector<const float*> given_;
 };
 
 }  // namespace tessera_dense

@@ -29,6 +29,7 @@ std::shared_ptr<ProcessGroup> meet(const Runtime& runtime, const ShardOptions& o
 ShardedPredictorOptions sharded_options(const ShardOptions& options) {
   ShardedPredictorOptions sharded;
   sharded.kernel = options.kernel;
+  sharded.dense_precision = options.dense_precision;
   sharded.plan = options.plan;
   sharded.keep_alive_s = std::min(2.0, options.timeout_s / 4);
   return sharded;

@@ -43,6 +43,7 @@ struct JobConfig {
   int64_t seed = 1;
   std::string device = "auto";
   std::string kernel_plugin = "auto";
+  std::string dense_precision = "float32";
   int64_t threads = 0;
   std::optional<bool> pipeline;  // unset: true if a host has more cores than ranks
   bool operator==(const JobConfig&) const = default;

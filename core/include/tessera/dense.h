@@ -57,10 +57,16 @@ struct DenseLayerOptions {
   ParameterNames names = {};  // names in checkpoints; start values depend on `name`
   // True: parameters and buffers have shapes but no values, and the layer is never run.
   bool describes = false;
+  // "bfloat16": the layer gets it as its option "precision" if it has that option (TSR_MODULE_PRECISION) and `options`
+  // does not give one. kUnavailable: this machine lacks what it needs.
+  std::string precision = "float32";
   // Parameters and buffers by name, shared by the layer, for a model that is not trained. kInvalidArgument: one is
   // missing, or has another shape or type. Null: start values.
   const std::map<std::string, Tensor>* values = nullptr;
 };
+
+// True if the layer has the option "precision" where it is computed.
+bool has_precision(const Runtime& runtime, const std::string& layer, const DeviceStreamPtr& stream);
 
 // True if a plugin has the layer for devices of the stream's type (abi/module.h says which component that is).
 bool computes_layer(const Runtime& runtime, const std::string& layer, const DeviceStreamPtr& stream);

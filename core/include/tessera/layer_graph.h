@@ -121,10 +121,25 @@ struct LayerGraphOptions {
   DeviceStreamPtr stream = nullptr;  // where everything is; null: host memory
   // DenseLayerOptions::values: must outlive it; then not trained
   const std::map<std::string, Tensor>* values = nullptr;
-  bool describes = false;  // DenseLayerOptions::describes: never run
+  bool describes = false;             // DenseLayerOptions::describes: never run
+  std::string precision = "float32";  // DenseLayerOptions::precision of all layers
   // Heads may take sequences: forward then returns their rows, which no loss of the core takes.
   bool sequence_heads = false;
 };
+
+// The words of job.dense_precision, the type to which the inputs of the dense layers' matrix products are rounded.
+inline constexpr const char *kFloat32Precision = "float32", *kBfloat16Precision = "bfloat16", *kAutoPrecision = "auto";
+
+// A precision for LayerGraphOptions, and why it is float32 although "auto" was asked for; "": it is not.
+struct DensePrecision {
+  std::string type = kFloat32Precision;
+  std::string why = {};
+};
+// Chooses for a model whose dense part is on the stream's device. "auto" takes bfloat16 where it can. "bfloat16" fails
+// where it cannot: kUnavailable, the machine lacks it; kUnimplemented, the device's layers have no such products;
+// kInvalidArgument, no layer of the model has any.
+DensePrecision choose_precision(const Runtime& runtime, const ModelGraph& graph, const std::string& wanted,
+                                const DeviceStreamPtr& stream);
 
 // Used by one thread. Tensors that it returns are valid until the next forward. Once the largest batch was seen, a step
 // allocates nothing.

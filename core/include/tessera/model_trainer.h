@@ -51,7 +51,8 @@ struct ModelTrainerOptions {
   DenseOptimizerSpec dense_optimizer;      // for layers without their own
   double dense_max_gradient_norm = 0;      // GradientClippingOptimizer's, for the sums over ranks; 0: none
   DistributedModelParallelOptions parallel;
-  uint64_t seed = 0;  // of the dense part
+  uint64_t seed = 0;                                // of the dense part
+  std::string dense_precision = kFloat32Precision;  // choose_precision()'s; with "auto", all ranks take the same
 };
 
 class ModelTrainer : public Trainer {
@@ -75,6 +76,8 @@ class ModelTrainer : public Trainer {
   // The reason why the dense part is not on the tables' device (LayerGraph::cannot_train_on(), or a head's loss is not
   // kOwnLoss); "": it is, or there is no device.
   const std::string& why_in_host_memory() const { return in_host_memory_; }
+  // The type of the dense layers' products.
+  const DensePrecision& dense_precision() const { return precision_; }
   // One prediction for each head with one value per sample.
   std::vector<Prediction> predictions() const override;
   std::vector<Tensor> predict(const Batch& batch) override;
@@ -119,7 +122,8 @@ class ModelTrainer : public Trainer {
   DeviceStreamPtr tables_stream_;  // null: host memory
   std::string in_host_memory_;     // why_in_host_memory()
   DeviceStreamPtr stream_;         // of the dense part
-  StepInfo step_;                  // set between steps
+  DensePrecision precision_;
+  StepInfo step_;  // set between steps
   LayerGraph layers_;
   std::unique_ptr<DistributedModelParallel> parallel_;
   ShardedEmbeddingCollection* sequences_ = nullptr;  // in parallel_; null: all tables are pooled

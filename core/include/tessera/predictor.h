@@ -61,9 +61,11 @@ struct ModelDescription {
   BoundsCheckMode bounds_check = BoundsCheckMode::kFatal;
   std::vector<ModelFeature> features;  // in the order of PredictInput::features
   std::vector<ModelTable> tables;
-  std::vector<ModelOutput> outputs;  // in the order of the heads; a Predictor has at least one
-  std::string encoding;              // Dataset::encoding of the training data; empty: none
-  std::string trained_on;            // what tells its test part from the training rows, as JSON; empty: unknown
+  std::vector<ModelOutput> outputs;         // in the order of the heads; a Predictor has at least one
+  std::string encoding;                     // Dataset::encoding of the training data; empty: none
+  std::string trained_on;                   // what tells its test part from the training rows, as JSON; empty: unknown
+  std::string dense_precision = "float32";  // of a Predictor's dense layers: "float32" or "bfloat16"
+  std::string why_float32 = {};             // why "auto" did not take bfloat16; empty: it was not asked for, or did
 };
 
 // `batch` samples, borrowed during the call.
@@ -110,6 +112,8 @@ class Predictor {
 
 struct PredictorOptions {
   std::string kernel = "auto";  // kernel plugin for "quant"
+  // "float32", "bfloat16" or "auto": choose_precision()'s for the dense layers. Its errors are those of opening.
+  std::string dense_precision = "float32";
 };
 
 // Maps the tables of a packed model (docs/models.md); processes on a host share them. kNotFound: there is nothing.
@@ -148,6 +152,7 @@ class ShardedPredictor : public Predictor {
 
 struct ShardedPredictorOptions {
   std::string kernel = "auto";
+  std::string dense_precision = "float32";  // as PredictorOptions::dense_precision; rank 0 has the dense layers
   // Plan of the tables for the group's world size; its compute kernel is ignored. Unset: the planner makes one.
   std::optional<EmbeddingModuleShardingPlan> plan = std::nullopt;
   // While nobody predicts, rank 0 contacts the others at least this often. It must be well below the group's timeout.

@@ -126,9 +126,10 @@ struct RunReport {
   int64_t train_rows = 0, test_rows = 0;
   std::string test_split;  // the rows of the test: "10 % of the rows, random"
   int world_size = 1;
-  std::string backend;               // the transport
-  std::string device, dense_device;  // of the tables and of the dense part: "cpu", "cuda:0"
-  std::string why_in_host_memory;    // ModelTrainer::why_in_host_memory()
+  std::string backend;                       // the transport
+  std::string dense_precision, why_float32;  // the type of dense products, and why "auto" did not take bfloat16
+  std::string device, dense_device;          // of the tables and of the dense part: "cpu", "cuda:0"
+  std::string why_in_host_memory;            // ModelTrainer::why_in_host_memory()
   std::vector<LayerChoice> layers;
   int64_t steps = 0, first_step = 0;  // done in this run, and before it
   std::vector<std::string> start;     // TrainStart::notes

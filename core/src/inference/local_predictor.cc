@@ -21,10 +21,14 @@ class LocalPredictor : public Predictor {
                  std::shared_ptr<PredictorCounts> counts)
       : runtime_(runtime),
         model_(served(std::move(model))),
+        precision_(choose_precision(runtime_, model_.graph, options.dense_precision, nullptr)),
         table_features_(table_features_of(model_, options.kernel)),
         counts_(std::move(counts)),
-        workspaces_([this] { return std::make_unique<Workspace>(runtime_, model_, table_features_); }) {
+        workspaces_(
+            [this] { return std::make_unique<Workspace>(runtime_, model_, table_features_, precision_.type); }) {
     TESSERA_CHECK(counts_->bad_ids.size() == model_.tables.size(), "a count for each table");
+    model_.description.dense_precision = precision_.type;
+    model_.description.why_float32 = precision_.why;
     model_.description.outputs = workspaces_.take()->outputs();  // fails here if it cannot be served
   }
 
@@ -73,6 +77,7 @@ class LocalPredictor : public Predictor {
   const Runtime& runtime_;
   const uint64_t lost_before_ = lost_pages();
   InferenceModel model_;  // constant after the constructor
+  const DensePrecision precision_;
   const TableFeatures table_features_;
   const std::shared_ptr<PredictorCounts> counts_;
   std::atomic<bool> warned_{false};

@@ -26,9 +26,14 @@ namespace {
 // True for errors of one batch, after which the ranks still agree. Any other error means a lost rank.
 bool only_the_batch(Code code) { return code == Code::kInvalidArgument || code == Code::kOutOfRange; }
 
-std::unique_ptr<LayerGraph> layers_of(const Runtime& runtime, const InferenceModel& model) {
-  return std::make_unique<LayerGraph>(runtime, model.graph,
-                                      LayerGraphOptions{.values = &model.dense, .sequence_heads = true});
+// `model` gets the precision that was chosen.
+std::unique_ptr<LayerGraph> layers_of(const Runtime& runtime, InferenceModel& model, const std::string& precision) {
+  const DensePrecision chosen = choose_precision(runtime, model.graph, precision, nullptr);
+  model.description.dense_precision = chosen.type;
+  model.description.why_float32 = chosen.why;
+  return std::make_unique<LayerGraph>(
+      runtime, model.graph,
+      LayerGraphOptions{.values = &model.dense, .precision = chosen.type, .sequence_heads = true});
 }
 
 // Its pooled tables, or those of sequences.
@@ -94,7 +99,7 @@ class Sharded : public ShardedPredictor {
     TESSERA_CHECK(counts_->bad_ids.size() == model_.tables.size(), "a count for each table");
     if (!tables_of(model_, true).empty())
       sequences_.emplace(shard<QuantEmbeddingCollectionSharder, ShardedEmbeddingCollection>(runtime, options, true));
-    if (group_->rank() == 0) dense_ = layers_of(runtime, model_);
+    if (group_->rank() == 0) dense_ = layers_of(runtime, model_, options.dense_precision);
     if (options.part) part_ = options.part(model_, group_->rank(), group_->world_size());
   }
   // Called when all ranks have finished the constructor.
@@ -283,7 +288,7 @@ class Sharded : public ShardedPredictor {
     }
   }
 
-  const InferenceModel model_;
+  InferenceModel model_;  // constant after the constructor
   const TableFeatures table_features_;
   const std::shared_ptr<ProcessGroup> group_;
   const double keep_alive_;
@@ -379,7 +384,8 @@ std::unique_ptr<ShardedPredictor> make_sharded_predictor(const Runtime& runtime,
   const auto versions = agreed(*group, [&] {
     model = open();
     keep_served_heads(model);
-    model.description.outputs = outputs_of(model.graph, *layers_of(runtime, model));  // fails here, on every rank
+    // Fails here, on every rank.
+    model.description.outputs = outputs_of(model.graph, *layers_of(runtime, model, kFloat32Precision));
     return model.description.version;
   });
   for (size_t rank = 1; rank < versions.size(); ++rank) {

@@ -61,9 +61,10 @@ void count_bad_ids(const TableFeatures& table_features, const PredictInput& inpu
     bad[one.table] += static_cast<uint64_t>(count_bad(input.features[one.feature].values, one.ids));
 }
 
-Workspace::Workspace(const Runtime& runtime, const InferenceModel& model, const TableFeatures& table_features)
+Workspace::Workspace(const Runtime& runtime, const InferenceModel& model, const TableFeatures& table_features,
+                     const std::string& precision)
     : table_features_(table_features),
-      dense_(runtime, model.graph, {.values = &model.dense, .sequence_heads = true}),
+      dense_(runtime, model.graph, {.values = &model.dense, .precision = precision, .sequence_heads = true}),
       first_ids_(model.graph, model.description),
       needed_(model.description),
       outputs_(outputs_of(model.graph, dense_)) {

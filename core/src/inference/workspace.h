@@ -41,8 +41,9 @@ void count_bad_ids(const TableFeatures& table_features, const PredictInput& inpu
 
 class Workspace {
  public:
-  // `model` and `table_features` must outlive it.
-  Workspace(const Runtime& runtime, const InferenceModel& model, const TableFeatures& table_features);
+  // `model` and `table_features` must outlive it. `precision`: LayerGraphOptions::precision.
+  Workspace(const Runtime& runtime, const InferenceModel& model, const TableFeatures& table_features,
+            const std::string& precision);
 
   // `given` must have been checked. Ids out of range or without a row are left out but count in MEAN's length; in a
   // sequence they are rows of zeros. Ids out of range are counted by table in bad_ids(). Features that no output

@@ -26,8 +26,19 @@ class NamedRandom {
   SplitMix64 random_;
 };
 
+// The layer's options, with the precision if it takes one.
+std::string with_precision(const Runtime& runtime, const DenseLayerOptions& o) {
+  if (o.precision == "float32" || !has_precision(runtime, o.module, o.stream)) return o.options;
+  auto told = config::parse_json(o.options, {"the options of a layer"});
+  if (!told.is_object() || told.contains("precision")) return o.options;
+  told["precision"] = o.precision;
+  return told.dump();
+}
+
 // A layer that does not take the widths of its inputs is made without.
-ComponentPtr create_told(const Runtime& runtime, const DenseLayerOptions& o) {
+ComponentPtr create_told(const Runtime& runtime, const DenseLayerOptions& given) {
+  DenseLayerOptions o = given;
+  o.options = with_precision(runtime, given);
   const auto create = [&](const std::string& options) { return create_layer(runtime, o.module, options, o.stream); };
   if (o.inputs.empty()) return create(o.options);
   auto told = config::parse_json(o.options, {"the options of a layer"});

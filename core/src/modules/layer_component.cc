@@ -59,6 +59,12 @@ bool computes_layer(const Runtime& runtime, const std::string& layer, const Devi
   return !find_layer(runtime, layer, type_of(stream)).empty();
 }
 
+bool has_precision(const Runtime& runtime, const std::string& layer, const DeviceStreamPtr& stream) {
+  const std::string id = find_layer(runtime, layer, type_of(stream));
+  const tsr_component& component = runtime.component(TSR_MODULE_KIND, id.empty() ? layer : id);
+  return (static_cast<const tsr_module*>(component.api)->flags & TSR_MODULE_PRECISION) != 0;
+}
+
 ComponentPtr create_layer(const Runtime& runtime, const std::string& layer, const std::string& options,
                           const DeviceStreamPtr& stream) {
   const std::string id = find_layer(runtime, layer, type_of(stream));

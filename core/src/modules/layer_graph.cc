@@ -266,6 +266,7 @@ void LayerGraph::Impl::add_layer(const Runtime& runtime, const LayerSpec& spec, 
                               .inputs = widths,
                               .names = spec.names,
                               .describes = options.describes,
+                              .precision = options.precision,
                               .values = options.values};
   try {
     Node node{DenseLayer(runtime, how), std::move(inputs), {}, {}, values.size(), 0, {}, {}};

@@ -201,6 +201,7 @@ JobModel make_model(const Runtime& runtime, const Config& config, const DeviceSt
   check_places(config, runtime, o);
   o.seed = seed;
   o.dense_optimizer = dense_spec(config.dense_optimizer);
+  o.dense_precision = config.job.dense_precision;
   o.dense_max_gradient_norm = config.dense_optimizer.max_gradient_norm;
   o.parallel.sharded.kernel = config.job.kernel_plugin;
   o.parallel.sharded.seed = seed;

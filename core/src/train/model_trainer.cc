@@ -74,6 +74,18 @@ CollectionOptions described(std::vector<EmbeddingBagConfig> tables, bool is_weig
   return out;
 }
 
+// Collective if `wanted` is "auto": ranks on different machines take the type that all of them have.
+DensePrecision common_precision(const Runtime& runtime, const ModelGraph& graph, const std::string& wanted,
+                                const DeviceStreamPtr& stream, const ProcessGroup& group) {
+  const DensePrecision mine = choose_precision(runtime, graph, wanted, stream);
+  if (wanted != kAutoPrecision) return mine;
+  const std::vector<std::string> all = group.all_gather_text(mine.why, "dense precision");
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (!all[rank].empty()) return {kFloat32Precision, str_cat("rank ", rank, ": ", all[rank])};
+  }
+  return mine;
+}
+
 constexpr const char* kApart = "; training has diverged: try a lower learning rate";
 
 }  // namespace
@@ -83,7 +95,8 @@ ModelTrainer::ModelTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup>
       tables_stream_(options.parallel.sharded.stream),
       in_host_memory_(what_keeps_it_on_the_host(tables_stream_, runtime, graph_)),
       stream_(in_host_memory_.empty() ? tables_stream_ : nullptr),
-      layers_(runtime, graph_, {options.seed, stream_}),
+      precision_(common_precision(runtime, graph_, options.dense_precision, stream_, *group)),
+      layers_(runtime, graph_, {.seed = options.seed, .stream = stream_, .precision = precision_.type}),
       ids_(std::make_unique<IdInputs>(graph_.ids)) {
   losses_of_heads_ =
       std::make_unique<HeadLosses>(runtime, graph_, layers_, HeadLossesOptions{std::move(options.labels), stream_});

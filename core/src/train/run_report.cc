@@ -118,6 +118,8 @@ json json_of(const RunReport& r) {
   out["backend"] = r.backend;
   out["device"] = r.device;
   out["dense_device"] = r.dense_device;
+  out["dense_precision"] = r.dense_precision;
+  if (!r.why_float32.empty()) out["why_float32"] = r.why_float32;
   if (!r.why_in_host_memory.empty()) out["why_in_host_memory"] = r.why_in_host_memory;
   out["layers"] = json::object();
   for (const LayerChoice& l : r.layers)

@@ -148,6 +148,8 @@ RunReport run_report(const JobSetup& job, const RunResult& run, TestResult test)
   out.world_size = group.world_size();
   out.backend = group.backend();
   out.device = job.options.device ? job.options.device->id() : "cpu";
+  out.dense_precision = trainer.dense_precision().type;
+  out.why_float32 = trainer.dense_precision().why;
   out.dense_device = trainer.dense_on_device() ? out.device : "cpu";
   out.why_in_host_memory = trainer.why_in_host_memory();
   out.layers = layers_of(job);

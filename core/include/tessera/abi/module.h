@@ -30,6 +30,10 @@ extern "C" {
 
 /* Flags of the table. */
 enum {
+  /* It has the option "precision", "float32" or "bfloat16": the type to which the inputs of its matrix products are
+   * rounded. Parameters, gradients and sums are float32 in any case. create() gives TSR_UNAVAILABLE if this machine
+   * lacks what the precision needs. The core passes a job's precision only to layers with this flag, a hint. */
+  TSR_MODULE_PRECISION = 0x1,
   /* Its training calls need tsr_module_call::sum_over_ranks if there are several ranks. Without this flag that function
    * is NULL. */
   TSR_MODULE_SUMS_OVER_RANKS = 0x10000
@@ -128,7 +132,7 @@ typedef struct tsr_module_context tsr_module_context;
 /* The functions of a layer. */
 typedef struct tsr_module {
   uint32_t struct_size;
-  uint32_t flags; /* TSR_MODULE_SUMS_OVER_RANKS */
+  uint32_t flags; /* TSR_MODULE_PRECISION, TSR_MODULE_SUMS_OVER_RANKS */
 
   /* [any-thread] Fills `out` for the i-th parameter. TSR_OUT_OF_RANGE: there are no more. */
   tsr_code (*parameter)(void* self, uint32_t i, tsr_parameter* out, tsr_error* err);

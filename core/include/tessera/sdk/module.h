@@ -7,6 +7,8 @@
 //   static constexpr const char* kLayer = "mlp";
 // A class that sums over ranks declares
 //   static constexpr uint32_t kFlags = TSR_MODULE_SUMS_OVER_RANKS;
+// A class with the option "precision" declares
+//   static constexpr bool kPrecision = true;
 // A class that computes each row by itself, whose outputs have the rows of its inputs, declares
 //   static constexpr bool kRowByRow = true;
 // It then takes sequences as it takes batches: outputs() and the call look to it as if each row were a sample.
@@ -125,6 +127,14 @@ class Module {
       return C::kDeviceTypes;
     } else {
       return nullptr;
+    }
+  }
+  template <class C>
+  static constexpr uint32_t flags_of() {
+    if constexpr (requires { C::kPrecision; }) {
+      return C::kFlags | (C::kPrecision ? TSR_MODULE_PRECISION : 0);
+    } else {
+      return C::kFlags;
     }
   }
   template <class C>
@@ -257,7 +267,7 @@ class Module {
 };
 
 template <class C>
-constexpr tsr_module Module::table = {sizeof(tsr_module),   C::kFlags,        &parameter_slot<C>, &buffer_slot<C>,
+constexpr tsr_module Module::table = {sizeof(tsr_module),   flags_of<C>(),    &parameter_slot<C>, &buffer_slot<C>,
                                       &output_slot<C>,      &forward_slot<C>, &backward_slot<C>,  &release_slot<C>,
                                       device_types_of<C>(), layer_of<C>(),    &max_rows_slot<C>};
 

@@ -1,0 +1,173 @@
+#include "bf16_products.h"
+
+#include <dnnl.hpp>
+#include <new>
+#include <utility>
+
+namespace tessera_dense {
+namespace {
+
+using dnnl::memory;
+using tessera::sdk::fail;
+
+// DNNL_MAX_CPU_ISA lowers what oneDNN reports.
+bool multiplies_bf16() {
+#if TESSERA_X86
+  const auto isa = static_cast<unsigned>(dnnl_get_effective_cpu_isa());
+  constexpr unsigned kNeeded = dnnl_cpu_isa_avx512_core_bf16;  // AMX implies it
+  return (isa & kNeeded) == kNeeded;
+#else
+  return false;
+#endif
+}
+
+memory::desc matrix_of(int64_t rows, int64_t columns, bool transposed, int64_t stride, memory::data_type type) {
+  return {{rows, columns}, type, transposed ? memory::dims{1, stride} : memory::dims{stride, 1}};
+}
+
+// Runs body, and turns oneDNN's errors into ours.
+template <class Body>
+void with_dnnl(const Body& body) {
+  try {
+    body();
+  } catch (const dnnl::error& e) {
+    if (e.status == dnnl_out_of_memory)
+      fail(TSR_RESOURCE_EXHAUSTED, "no memory for a matrix product: free some, or raise ulimit -v");
+    fail(TSR_INTERNAL, "oneDNN: a product in bfloat16 failed with status ", int{e.status}, ": ", e.what());
+  }
+}
+
+}  // namespace
+
+Precision read_precision(tessera::sdk::Options& options) {
+  if (options.word("precision", {"float32", "bfloat16"}) == 0) return Precision::kFloat32;
+  if (multiplies_bf16()) return Precision::kBfloat16;
+  fail(TSR_UNAVAILABLE, "precision = \"bfloat16\" needs AMX or AVX512-BF16, which this processor lacks or ",
+       "DNNL_MAX_CPU_ISA hides: use \"float32\"");
+}
+
+struct Bf16Products::Engine {
+  dnnl::engine cpu{dnnl::engine::kind::cpu, 0};
+};
+
+struct Bf16Products::Primitive {
+  memory::desc a, b, c, scratchpad;
+  dnnl::matmul matmul;
+};
+
+struct Bf16Products::Memory {
+  explicit Memory(const dnnl::engine& engine) : stream(engine) {}
+  dnnl::stream stream;
+  tessera::sdk::Buffer scratchpad;
+  Halves rows;
+};
+
+// Memory for the time of a call.
+class Bf16Products::Borrowed {
+ public:
+  explicit Borrowed(Bf16Products& from) : from_(from) {
+    const std::lock_guard held(from.memory_lock_);
+    if (!from.free_memory_.empty()) {
+      memory_ = std::move(from.free_memory_.back());
+      from.free_memory_.pop_back();
+    } else {
+      with_dnnl([&] { memory_ = std::make_unique<Memory>(from.engine_->cpu); });
+    }
+  }
+  ~Borrowed() {
+    const std::lock_guard held(from_.memory_lock_);
+    from_.free_memory_.push_back(std::move(memory_));
+  }
+  Borrowed(const Borrowed&) = delete;
+  Borrowed& operator=(const Borrowed&) = delete;
+  Memory& operator*() const { return *memory_; }
+
+ private:
+  Bf16Products& from_;
+  std::unique_ptr<Memory> memory_;
+};
+
+Bf16Products::Bf16Products(tessera::sdk::Host host) : host_(host) {
+  with_dnnl([&] { engine_ = std::make_unique<Engine>(); });
+}
+Bf16Products::~Bf16Products() = default;
+
+const Bf16Products::Primitive& Bf16Products::primitive(const Shape& s) {
+  {
+    const std::shared_lock held(lock_);
+    if (const auto found = primitives_.find(s); found != primitives_.end()) return *found->second;
+  }
+  const std::lock_guard held(lock_);
+  std::unique_ptr<Primitive>& made = primitives_[s];
+  if (made) return *made;  // by another thread
+  with_dnnl([&] {
+    const auto half = memory::data_type::bf16;
+    const memory::desc a = matrix_of(s.m, s.k, s.trans_a, s.lda, half);
+    const memory::desc b = matrix_of(s.k, s.n, s.trans_b, s.ldb, half);
+    const memory::desc c = matrix_of(s.m, s.n, false, s.ldc, memory::data_type::f32);
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    if (s.add) {
+      dnnl::post_ops sum;
+      sum.append_sum(1.0f);
+      attributes.set_post_ops(sum);
+    }
+#if DNNL_VERSION_MAJOR >= 3
+    const dnnl::matmul::primitive_desc described(engine_->cpu, a, b, c, attributes);
+#else
+    const dnnl::matmul::primitive_desc described({a, b, c}, attributes, engine_->cpu);
+#endif
+    made = std::make_unique<Primitive>(Primitive{a, b, c, described.scratchpad_desc(), dnnl::matmul(described)});
+  });
+  return *made;
+}
+
+void Bf16Products::run(const Primitive& p, const Bf16* a, const Bf16* b, float* c, Memory& own) const {
+  const uint64_t scratch = p.scratchpad.get_size();
+  if (own.scratchpad.bytes() < scratch) own.scratchpad = tessera::sdk::Buffer(host_, scratch);
+  with_dnnl([&] {
+    const dnnl::engine& cpu = engine_->cpu;
+    const memory ma(p.a, cpu, const_cast<Bf16*>(a)), mb(p.b, cpu, const_cast<Bf16*>(b)), mc(p.c, cpu, c);
+    const memory ms(p.scratchpad, cpu, own.scratchpad.data());
+    const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, ma.get()},
+                                    {DNNL_ARG_WEIGHTS, mb.get()},
+                                    {DNNL_ARG_DST, mc.get()},
+                                    {DNNL_ARG_SCRATCHPAD, ms.get()}};
+    dnnl::error::wrap_c_api(dnnl_primitive_execute(p.matmul.get(), own.stream.get(), 4, args), "matmul");
+  });
+}
+
+void Bf16Products::multiply(const Shape& shape, const Bf16* a, const Bf16* b, float* c) {
+  if (shape.m == 0 || shape.n == 0) return;
+  const Borrowed own(*this);
+  run(primitive(shape), a, b, c, *own);
+}
+
+void Bf16Products::multiply_rows(const Loops& loops, Shape shape, int64_t rows, const float* x, const Bf16* b,
+                                 float* c) {
+  constexpr int64_t kMost = 256;
+  const Borrowed own(*this);
+  shape.lda = shape.k;
+  Bf16* const rounded = (*own).rows.at_least(host_, std::min(rows, kMost) * shape.k);
+  for (int64_t size = kMost; rows > 0; size /= 2) {
+    for (; rows >= size; rows -= size, x += size * shape.k, c += size * shape.ldc) {
+      loops.to_bf16(size * shape.k, x, rounded);
+      shape.m = size;
+      run(primitive(shape), rounded, b, c, *own);
+    }
+  }
+}
+
+void Bf16Products::add_products(Shape shape, const Bf16* a, const Bf16* b, float* c) {
+  constexpr int64_t kMost = 2048;
+  const Borrowed own(*this);
+  int64_t rest = shape.k;
+  for (int64_t size = kMost; rest > 0; size /= 2) {
+    for (; rest >= size; rest -= size, a += size * shape.lda, b += size * shape.ldb) {
+      shape.k = size;
+      run(primitive(shape), a, b, c, *own);
+    }
+  }
+}
+
+}  // namespace tessera_dense
