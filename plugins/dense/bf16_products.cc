@@ -43,7 +43,7 @@ Precision read_precision(tessera::sdk::Options& options) {
   if (options.word("precision", {"float32", "bfloat16"}) == 0) return Precision::kFloat32;
   if (multiplies_bf16()) return Precision::kBfloat16;
   fail(TSR_UNAVAILABLE, "precision = \"bfloat16\" needs AMX or AVX512-BF16, which this processor lacks or ",
-       "DNNL_MAX_CPU_ISA hides: use \"float32\"");
+       "DNNL_MAX_CPU_ISA hides; \"float32\" works everywhere");
 }
 
 struct Bf16Products::Engine {
@@ -89,8 +89,35 @@ class Bf16Products::Borrowed {
 
 Bf16Products::Bf16Products(tessera::sdk::Host host) : host_(host) {
   with_dnnl([&] { engine_ = std::make_unique<Engine>(); });
+  try {
+    constexpr int64_t n = kColumns;
+    (void)make({true, false, true, n, n, kSumUnit, n, n, n, true});
+  } catch (const dnnl::error&) {
+    packs_ = false;
+  }
 }
 Bf16Products::~Bf16Products() = default;
+
+std::unique_ptr<Bf16Products::Primitive> Bf16Products::make(const Shape& s) const {
+  const auto half = memory::data_type::bf16;
+  const memory::desc a = matrix_of(s.m, s.k, s.trans_a, s.lda, half);
+  const memory::desc b = s.packed ? memory::desc({s.k, s.n}, half, memory::format_tag::BA16a64b2a)
+                                  : matrix_of(s.k, s.n, s.trans_b, s.ldb, half);
+  const memory::desc c = matrix_of(s.m, s.n, false, s.ldc, memory::data_type::f32);
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (s.add) {
+    dnnl::post_ops sum;
+    sum.append_sum(1.0f);
+    attributes.set_post_ops(sum);
+  }
+#if DNNL_VERSION_MAJOR >= 3
+  const dnnl::matmul::primitive_desc described(engine_->cpu, a, b, c, attributes);
+#else
+  const dnnl::matmul::primitive_desc described({a, b, c}, attributes, engine_->cpu);
+#endif
+  return std::make_unique<Primitive>(Primitive{a, b, c, described.scratchpad_desc(), dnnl::matmul(described)});
+}
 
 const Bf16Products::Primitive& Bf16Products::primitive(const Shape& s) {
   {
@@ -99,26 +126,7 @@ const Bf16Products::Primitive& Bf16Products::primitive(const Shape& s) {
   }
   const std::lock_guard held(lock_);
   std::unique_ptr<Primitive>& made = primitives_[s];
-  if (made) return *made;  // by another thread
-  with_dnnl([&] {
-    const auto half = memory::data_type::bf16;
-    const memory::desc a = matrix_of(s.m, s.k, s.trans_a, s.lda, half);
-    const memory::desc b = matrix_of(s.k, s.n, s.trans_b, s.ldb, half);
-    const memory::desc c = matrix_of(s.m, s.n, false, s.ldc, memory::data_type::f32);
-    dnnl::primitive_attr attributes;
-    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    if (s.add) {
-      dnnl::post_ops sum;
-      sum.append_sum(1.0f);
-      attributes.set_post_ops(sum);
-    }
-#if DNNL_VERSION_MAJOR >= 3
-    const dnnl::matmul::primitive_desc described(engine_->cpu, a, b, c, attributes);
-#else
-    const dnnl::matmul::primitive_desc described({a, b, c}, attributes, engine_->cpu);
-#endif
-    made = std::make_unique<Primitive>(Primitive{a, b, c, described.scratchpad_desc(), dnnl::matmul(described)});
-  });
+  if (!made) with_dnnl([&] { made = make(s); });  // otherwise another thread made it
   return *made;
 }
 
@@ -137,12 +145,6 @@ void Bf16Products::run(const Primitive& p, const Bf16* a, const Bf16* b, float* 
   });
 }
 
-void Bf16Products::multiply(const Shape& shape, const Bf16* a, const Bf16* b, float* c) {
-  if (shape.m == 0 || shape.n == 0) return;
-  const Borrowed own(*this);
-  run(primitive(shape), a, b, c, *own);
-}
-
 void Bf16Products::multiply_rows(const Loops& loops, Shape shape, int64_t rows, const float* x, const Bf16* b,
                                  float* c) {
   constexpr int64_t kMost = 256;
@@ -158,16 +160,50 @@ void Bf16Products::multiply_rows(const Loops& loops, Shape shape, int64_t rows, 
   }
 }
 
-void Bf16Products::add_products(Shape shape, const Bf16* a, const Bf16* b, float* c) {
+// Calls body(begin, size) for the parts of the rows [0, sums_of(k)), which depend only on k.
+template <class Body>
+void Bf16Products::for_sums(int64_t k, const Body& body) {
   constexpr int64_t kMost = 2048;
-  const Borrowed own(*this);
-  int64_t rest = shape.k;
-  for (int64_t size = kMost; rest > 0; size /= 2) {
-    for (; rest >= size; rest -= size, a += size * shape.lda, b += size * shape.ldb) {
-      shape.k = size;
-      run(primitive(shape), a, b, c, *own);
-    }
+  int64_t begin = 0;
+  const int64_t end = sums_of(k);
+  for (int64_t size = kMost; begin < end; size /= 2) {
+    for (; end - begin >= size; begin += size) body(begin, size);
   }
+}
+
+void Bf16Products::pack(const Loops& loops, int64_t k, int64_t n, int64_t first, const float* b, Bf16* to) const {
+  static constexpr float kZeros[kColumns] = {};
+  constexpr int64_t kPairs = 16;  // of a block
+  if (!packs_) {
+    const int64_t count = std::min(kSumUnit, k - first) * n;
+    loops.to_bf16(count, b + first * n, to + first * n);
+    std::fill_n(to + first * n + count, kSumUnit * n - count, Bf16{0});
+    return;
+  }
+  for_sums(k, [&](int64_t begin, int64_t size) {
+    if (first < begin || first >= begin + size) return;
+    for (int64_t row = first; row < first + kSumUnit; row += 2) {
+      const int64_t pair = (row - begin) / 2;
+      for (int64_t c = 0; c < n; c += kColumns) {
+        const int64_t columns = std::min(kColumns, n - c);
+        const float* upper = row < k ? b + row * n + c : kZeros;
+        const float* lower = row + 1 < k ? b + (row + 1) * n + c : kZeros;
+        const int64_t block = c / kColumns * (size / 2 / kPairs) + pair / kPairs;
+        Bf16* const at = to + begin * columns_of(n) + (block * kPairs + pair % kPairs) * 2 * kColumns;
+        loops.to_bf16_pairs(columns, upper, lower, at);
+        std::fill(at + 2 * columns, at + 2 * kColumns, Bf16{0});
+      }
+    }
+  });
+}
+
+void Bf16Products::add_products(int64_t m, int64_t n, int64_t k, const Bf16* a, const Bf16* b, float* c) {
+  const Borrowed own(*this);
+  const int64_t stride = packs_ ? columns_of(n) : n;
+  for_sums(k, [&](int64_t begin, int64_t size) {
+    const Shape shape{true, false, true, m, n, size, m, n, n, packs_};
+    run(primitive(shape), a + begin * m, b + begin * stride, c, *own);
+  });
 }
 
 }  // namespace tessera_dense

@@ -47,30 +47,41 @@ class Bf16Products {
   struct Shape {
     bool trans_a, trans_b, add;
     int64_t m, n, k, lda, ldb, ldc;
+    bool packed = false;  // b was written by pack(); trans_b and ldb are not read
     auto operator<=>(const Shape&) const = default;
   };
-  void multiply(const Shape& shape, const Bf16* a, const Bf16* b, float* c);
 
   // `rows` rows of `x` are rounded and multiplied by b; a row's result does not depend on the others. `shape` has the
   // rest: its m is not read.
   void multiply_rows(const Loops& loops, Shape shape, int64_t rows, const float* x, const Bf16* b, float* c);
 
-  // c [m, n] += transposed a [k, m] times b [k, n], where k is a multiple of kSumUnit.
-  void add_products(Shape shape, const Bf16* a, const Bf16* b, float* c);
+  // c [m, n] += transposed a [k, m] times b [k, n]. a and b have sums_of(k) rows, with zeros beyond k; b is packed. The
+  // rows of c are n floats apart.
+  void add_products(int64_t m, int64_t n, int64_t k, const Bf16* a, const Bf16* b, float* c);
   static constexpr int64_t kSumUnit = 64;
-  // k rounded up to whole units; the rows beyond k are zeros.
-  static int64_t padded(int64_t k) { return (k + kSumUnit - 1) / kSumUnit * kSumUnit; }
+  static int64_t sums_of(int64_t k) { return (k + kSumUnit - 1) / kSumUnit * kSumUnit; }
+  // Values of b [k, n] in the layout that add_products() reads, for sums_of(k) rows.
+  static int64_t packed_size(int64_t k, int64_t n) { return sums_of(k) * columns_of(n); }
+  // Rounds and packs rows [first, first + kSumUnit) of b [k, n] to their places in `to`.
+  void pack(const Loops& loops, int64_t k, int64_t n, int64_t first, const float* b, Bf16* to) const;
 
  private:
+  // oneDNN's format BA16a64b2a: for 64 columns, pairs of rows side by side.
+  static constexpr int64_t kColumns = 64;
+  static int64_t columns_of(int64_t n) { return (n + kColumns - 1) / kColumns * kColumns; }
   struct Engine;  // oneDNN's, the same for all primitives and streams
   struct Primitive;
   struct Memory;  // of one call at a time
   class Borrowed;
+  template <class Body>
+  static void for_sums(int64_t k, const Body& body);
+  std::unique_ptr<Primitive> make(const Shape& shape) const;
   const Primitive& primitive(const Shape& shape);
   void run(const Primitive& primitive, const Bf16* a, const Bf16* b, float* c, Memory& memory) const;
 
   tessera::sdk::Host host_;
   std::unique_ptr<Engine> engine_;
+  bool packs_ = true;       // false: oneDNN does not take the format here, and pack() keeps the rows' order
   std::shared_mutex lock_;  // of primitives_
   std::map<Shape, std::unique_ptr<Primitive>> primitives_;
   std::mutex memory_lock_;

@@ -68,6 +68,8 @@ struct Loops {
   void (*affine)(const Affine& args);
   // Rounds to the nearest bfloat16, ties to even. NaN stays NaN.
   void (*to_bf16)(int64_t n, const float* from, uint16_t* to);
+  // The same for two rows: to[2 i] is of first[i], to[2 i + 1] of second[i].
+  void (*to_bf16_pairs)(int64_t n, const float* first, const float* second, uint16_t* to);
   const RowLoops* of_rows;
 };
 

@@ -9,6 +9,8 @@
 namespace tessera_dense {
 namespace {
 
+constexpr int64_t kTileRows = 64;  // of a matrix
+
 [[noreturn]] void fail_without_memory() {
   tessera::sdk::fail(TSR_RESOURCE_EXHAUSTED, "no memory for a matrix product: free some, or raise ulimit -v");
 }
@@ -50,9 +52,8 @@ Weights::Weights(tessera::sdk::Host host, Precision precision) : host_(host) {
 
 void Weights::add(int64_t in, int64_t out) {
   prepare_products();
-  constexpr int64_t kRowsOfATile = 64;
-  for (int64_t first = 0; first < out; first += kRowsOfATile)
-    tiles_.push_back({shapes_.size(), first, std::min(out, first + kRowsOfATile)});
+  for (int64_t first = 0; first < out; first += kTileRows)
+    tiles_.push_back({shapes_.size(), first, std::min(out, first + kTileRows)});
   shapes_.push_back({in, out});
   offsets_.push_back(size_);
   size_ += in * out;
@@ -104,25 +105,30 @@ void Weights::multiply_back(const Loops& loops, size_t i, int64_t rows, const fl
 }
 
 std::vector<int64_t> Weights::round_batch(const Loops& loops, int64_t batch, std::span<const Gradient> all) {
-  const int64_t padded = Bf16Products::padded(batch), unit = Bf16Products::kSumUnit;
+  constexpr int64_t kUnit = Bf16Products::kSumUnit;
+  const int64_t rows = Bf16Products::sums_of(batch);
   std::vector<int64_t> begins;
   int64_t size = 0;
   for (const Shape& s : shapes_) {
     begins.push_back(size);
-    size += s.rounds() ? padded * (s.in + s.out) : 0;
+    if (s.rounds()) size += Bf16Products::packed_size(batch, s.in) + rows * s.out;
   }
   Bf16* const to = rounded_.at_least(host_, size);
-  const auto round = [&](const float* from, int64_t width, int64_t first, Bf16* matrix) {
-    const int64_t count = std::min(unit, batch - first) * width;
-    loops.to_bf16(count, from + first * width, matrix + first * width);
-    std::fill_n(matrix + first * width + count, unit * width - count, Bf16{0});
-  };
-  one_by_one(host_, padded / unit, true, [&](int64_t u) {
+  one_by_one(host_, rows / kUnit, true, [&](int64_t unit) {
+    const int64_t first = unit * kUnit, count = std::min(kUnit, batch - first);
     for (size_t i = 0; i < shapes_.size(); ++i) {
       const Shape& s = shapes_[i];
       if (!s.rounds()) continue;
-      round(all[i].x, s.in, u * unit, to + begins[i]);
-      round(all[i].dy, s.out, u * unit, to + begins[i] + padded * s.in);
+      Bf16* const x = to + begins[i];
+      bf16_->pack(loops, batch, s.in, first, all[i].x, x);
+      // oneDNN is fast only if the rows of a tile follow each other.
+      for (int64_t column = 0; column < s.out; column += kTileRows) {
+        const int64_t width = std::min(kTileRows, s.out - column);
+        Bf16* tile = x + Bf16Products::packed_size(batch, s.in) + column * rows + first * width;
+        for (int64_t row = first; row < first + count; ++row, tile += width)
+          loops.to_bf16(width, all[i].dy + row * s.out + column, tile);
+        std::fill_n(tile, (kUnit - count) * width, Bf16{0});
+      }
     }
   });
   return begins;
@@ -139,9 +145,9 @@ void Weights::add_gradients(const Loops& loops, int64_t batch, std::span<const G
     const auto [in, out] = shapes_[t.matrix];
     const Gradient& g = all[t.matrix];
     if (rounds(t.matrix)) {
-      const int64_t k = Bf16Products::padded(batch);
       const Bf16* const x = rounded_.data() + begins[t.matrix];
-      bf16_->add_products({true, false, true, t.last - t.first, in, k, out, in, in}, x + k * in + t.first, x,
+      const Bf16* const dy = x + Bf16Products::packed_size(batch, in);
+      bf16_->add_products(t.last - t.first, in, batch, dy + t.first * Bf16Products::sums_of(batch), x,
                           g.w + t.first * in);
     } else {
       check(dnnl_sgemm('T', 'N', t.last - t.first, in, batch, 1.0f, g.dy + t.first, out, g.x, in, 1.0f,

@@ -19,16 +19,19 @@ using json = nlohmann::ordered_json;
 
 // Options of the bench; alternatives() turns their lists into one alternative each.
 struct TrainBench : ShardedBench {
-  std::string model;  // value of --model
+  std::string model;                   // value of --model
+  std::string precisions = "float32";  // a list right after parsing
 };
 
-constexpr double kLossTolerance = 1e-4;  // relative difference allowed between alternatives
+// Relative difference allowed between alternatives. The first steps' losses in bfloat16 differ by less.
+constexpr double kLossTolerance = 1e-4, kRoundedLossTolerance = 1e-2;
 
 ModelTrainerOptions trainer_options(const Runtime& runtime, const TrainedModel& model, const TrainBench& b,
                                     int local_ranks) {
   ModelTrainerOptions o;
   o.tables = model.tables;
   o.graph = model.graph;
+  o.dense_precision = b.precisions;
   o.dense_optimizer = {"sgd", R"({"learning_rate": 0.01})"};
   o.parallel.sharded.kernel = b.kernel;
   o.parallel.sharded.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.01, "eps": 1e-8})", 0};
@@ -73,10 +76,13 @@ class TrainSubject {
   }
 
   void expect_losses(const std::vector<double>& expected) const {
+    const double tolerance =
+        trainer_->dense_precision().type == kFloat32Precision ? kLossTolerance : kRoundedLossTolerance;
     for (size_t i = 0; i < expected.size(); ++i) {
-      if (std::abs(losses_[i] - expected[i]) <= kLossTolerance * std::abs(expected[i])) continue;
-      fail(Code::kDataLoss, "train: ", b_.workload.sharding, " with kernel ", b_.kernel, " over ", b_.backend,
-           " has a loss of ", losses_[i], " in step ", i + 1, ", but the reference kernel has ", expected[i]);
+      if (std::abs(losses_[i] - expected[i]) <= tolerance * std::abs(expected[i])) continue;
+      fail(Code::kDataLoss, "train: ", b_.workload.sharding, " with kernel ", b_.kernel, " over ", b_.backend, " in ",
+           b_.precisions, " has a loss of ", losses_[i], " in step ", i + 1, ", but the reference kernel has ",
+           expected[i]);
     }
   }
 
@@ -134,6 +140,7 @@ json TrainSubject::take_line() {
   out.update({{"sharding", b_.workload.sharding},
               {"kernel", b_.kernel},
               {"backend", b_.backend},
+              {"dense_precision", trainer_->dense_precision().type},
               {"threads", b_.common.threads}});
   add_times(&out, "us", steps_);
   out.update({{"samples_per_s", 1e6 * static_cast<double>(b_.nproc * b_.workload.batch) / step},
@@ -156,9 +163,20 @@ json TrainSubject::take_line() {
 std::vector<double> reference_losses(const Runtime& runtime, const TrainedModel& model, TrainBench b,
                                      const std::shared_ptr<ProcessGroup>& group) {
   b.kernel = "reference";
+  b.precisions = kFloat32Precision;
   b.workload.sharding = "table_wise";
   ModelTrainer trainer(runtime, group, trainer_options(runtime, model, b, group->local_world_size()));
   return losses_of(trainer, *group, model.batches);
+}
+
+// One bench for each combination of the lists; --dense-precision varies fastest.
+std::vector<TrainBench> all_alternatives(const TrainBench& b) {
+  std::vector<TrainBench> all;
+  for (const ShardedBench& chosen : alternatives(b)) {
+    for (const std::string& precision : text_list("--dense-precision", b.precisions))
+      all.push_back({chosen, b.model, precision});
+  }
+  return all;
 }
 
 void run_rank(const TrainBench& b, const RankEnvironment& where) {
@@ -171,8 +189,7 @@ void run_rank(const TrainBench& b, const RankEnvironment& where) {
   std::map<std::pair<int64_t, int64_t>, Input> inputs;          // per dim and batch size
   std::shared_ptr<ProcessGroup> control;                        // coordinates the rounds; the first transport's group
   std::vector<std::unique_ptr<TrainSubject>> subjects;
-  for (const ShardedBench& chosen : alternatives(b)) {
-    const TrainBench one{chosen, b.model};
+  for (const TrainBench& one : all_alternatives(b)) {
     std::shared_ptr<ProcessGroup>& group = groups[one.backend];
     if (!group) group = ProcessGroup::connect(runtime, where, {one.backend, "{}", b.common.deadline_s(60)});
     if (!control) control = group;
@@ -204,7 +221,9 @@ BenchRun bench_train(const std::vector<std::string>& args, const CommonOptions& 
   Options options("bench train", "[OPTIONS]");
   options.add_options()("model", po::value(&b.model)->value_name("NAME|FILE"),
                         "train a model of tessera model new, or of a job's config with its own data, instead of a "
-                        "DLRM");
+                        "DLRM")("dense-precision",
+                                po::value(&b.precisions)->value_name("LIST")->default_value(b.precisions),
+                                "types of the dense layers' products: float32, bfloat16 or auto, separated by commas");
   if (!parse(options, args, &b)) return {};
   check_tables_are_the_models(b);
   return [b] {

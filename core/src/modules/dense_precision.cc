@@ -5,15 +5,28 @@
 namespace tessera {
 namespace {
 
-// Fails if the model cannot have products in bfloat16.
-void check_bf16(const Runtime& runtime, const ModelGraph& graph, const DeviceStreamPtr& stream) {
-  if (stream)
-    fail(Code::kUnimplemented, "products in bfloat16 are computed in host memory, but the dense part is on \"",
-         stream->id(), "\"");
+// Why the model cannot have products in bfloat16; kOk: it can.
+struct Obstacle {
+  Code code = Code::kOk;
+  std::string sentence = {};
+};
+
+Obstacle obstacle_to_bf16(const Runtime& runtime, const ModelGraph& graph, const DeviceStreamPtr& stream) {
+  if (stream) {
+    return {Code::kUnimplemented, str_cat("products in bfloat16 are computed in host memory, but the dense part is on ",
+                                          stream->id(), ": take float32, or job.device = \"cpu\"")};
+  }
   const auto multiplies = [&](const LayerSpec& layer) { return has_precision(runtime, layer.type, stream); };
   if (std::none_of(graph.layers.begin(), graph.layers.end(), multiplies))
-    fail(Code::kInvalidArgument, "no layer of the model has products in bfloat16");
-  const LayerGraph tried(runtime, graph, {.describes = true, .precision = kBfloat16Precision, .sequence_heads = true});
+    return {Code::kInvalidArgument, "no layer of the model has products in bfloat16: take float32"};
+  try {
+    const LayerGraph tried(runtime, graph,
+                           {.describes = true, .precision = kBfloat16Precision, .sequence_heads = true});
+  } catch (const Error& e) {
+    if (e.code() != Code::kUnavailable) throw;
+    return {e.code(), e.what()};
+  }
+  return {};
 }
 
 }  // namespace
@@ -22,19 +35,11 @@ DensePrecision choose_precision(const Runtime& runtime, const ModelGraph& graph,
                                 const DeviceStreamPtr& stream) {
   if (wanted == kFloat32Precision) return {};
   if (wanted != kBfloat16Precision && wanted != kAutoPrecision)
-    fail(Code::kInvalidArgument, "dense_precision = \"", wanted,
-         "\" is none of \"float32\", \"bfloat16\" and \"auto\"");
-  try {
-    check_bf16(runtime, graph, stream);
-    return {kBfloat16Precision};
-  } catch (const Error& e) {
-    const bool cannot =
-        e.code() == Code::kUnavailable || e.code() == Code::kUnimplemented || e.code() == Code::kInvalidArgument;
-    if (!cannot) throw;
-    if (wanted == kAutoPrecision) return {kFloat32Precision, e.what()};
-    throw Error(e.code(),
-                str_cat("dense_precision = \"bfloat16\" cannot be used: ", e.what(), "; take \"float32\" or \"auto\""));
-  }
+    fail(Code::kInvalidArgument, "dense_precision is \"", wanted, "\", but must be float32, bfloat16 or auto");
+  const Obstacle obstacle = obstacle_to_bf16(runtime, graph, stream);
+  if (obstacle.code == Code::kOk) return {kBfloat16Precision};
+  if (wanted == kAutoPrecision) return {kFloat32Precision, obstacle.sentence};
+  throw Error(obstacle.code, str_cat("dense_precision = \"bfloat16\" cannot be used: ", obstacle.sentence));
 }
 
 }  // namespace tessera

@@ -101,8 +101,8 @@ void add_times(Line* line, const std::string& unit, const std::vector<double>& s
 }
 
 bool names_contender(const std::string& key) {
-  static constexpr std::array<std::string_view, 9> kKeys{"kernel", "pass",   "optimizer", "backend", "sharding",
-                                                         "dtype",  "device", "plan",      "peer"};
+  static constexpr std::array<std::string_view, 10> kKeys{
+      "kernel", "pass", "optimizer", "backend", "sharding", "dtype", "device", "plan", "peer", "dense_precision"};
   return std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end();
 }
 
