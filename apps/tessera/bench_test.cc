@@ -349,7 +349,17 @@ TEST(BenchTrain, TakesModels) {
   EXPECT_NEAR(lines[0].at("loss"), lines[1].at("loss"), 1e-4);
   if (lines[0].contains("sgemm_gflops")) {
     EXPECT_GT(lines[0].at("dense_of_sgemm"), 0);
+    EXPECT_GT(lines[0].at("packed_gflops"), 0);
+    EXPECT_GT(lines[0].at("dense_of_limit"), 0);
+    EXPECT_LE(lines[0].at("dense_of_limit"), lines[0].at("dense_of_sgemm"));
   }
+}
+
+TEST(BenchTrain, ComparesPrecisions) {
+  const auto lines = lines_of("train --batch 16 --steps 2 --tables 2 --rows 50 --dense-precision float32,auto");
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0].at("dense_precision"), "float32");
+  EXPECT_NEAR(lines[0].at("loss"), lines[1].at("loss"), 1e-2);
 }
 
 TEST(BenchTrain, WhatCannotBeIsOneSentence) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/bench.h"
+#include "bench/packed.h"
 #include "bench/sgemm.h"
 #include "bench/sharded_workload.h"
 #include "bench/trained_model.h"
@@ -69,8 +70,10 @@ class TrainSubject {
     ModelTrainerOptions options = trainer_options(runtime, model, b_, group_->local_world_size());
     b_.backend = group_->backend();
     b_.workload.tables = static_cast<int64_t>(options.tables.size());
-    products_ =
-        std::make_unique<DenseProducts>(runtime, products_of(runtime, model.graph), model.pairs, b_.workload.batch);
+    const std::vector<MatrixProduct> products = products_of(runtime, model.graph);
+    products_ = std::make_unique<DenseProducts>(runtime, products, model.pairs, b_.workload.batch);
+    packed_.products = std::make_unique<PackedProducts>(runtime, products, b_.workload.batch, false);
+    bf16_.products = std::make_unique<PackedProducts>(runtime, products, b_.workload.batch, true);
     trainer_ = std::make_unique<ModelTrainer>(runtime, group_, std::move(options));
     losses_ = losses_of(*trainer_, *group_, batches_);
   }
@@ -109,24 +112,48 @@ class TrainSubject {
     const Stopwatch bare;
     products_->run();
     sgemm_.push_back(bare.us());
-    of_sgemm_.push_back(products_->dense_flops() / dense / (products_->flops() / sgemm_.back()));
+    of_sgemm_.push_back(share_of(sgemm_.back(), dense));
+    packed_.round();
+    bf16_.round();
+    double limit = sgemm_.back();
+    if (!packed_.us.empty()) limit = std::min(limit, packed_.us.back());
+    if (trainer_->dense_precision().type == kBfloat16Precision && !bf16_.us.empty()) limit = bf16_.us.back();
+    of_limit_.push_back(share_of(limit, dense));
   }
 
   // The times of all rounds since the last call.
   json take_line();
 
  private:
+  // Products with packed weights, and their times per round.
+  struct Packed {
+    std::unique_ptr<PackedProducts> products;
+    std::vector<double> us = {};
+    void round() {
+      if (!products->available()) return;
+      products->run();
+      const Stopwatch bare;
+      products->run();
+      us.push_back(bare.us());
+    }
+  };
+  // The speed of the dense part as a share of that of products which took so long.
+  double share_of(double products_us, double dense_us) const {
+    return products_->dense_flops() / dense_us / (products_->flops() / products_us);
+  }
   const Batch& next_batch() { return batches_[next_++ % batches_.size()]; }
 
   TrainBench b_;
   std::shared_ptr<ProcessGroup> group_;
   const std::vector<Batch>& batches_;
   std::unique_ptr<DenseProducts> products_;
+  Packed packed_, bf16_;
   std::unique_ptr<ModelTrainer> trainer_;
   std::vector<double> losses_;  // of the first steps
   size_t next_ = 0;
-  std::vector<double> steps_, dense_, sgemm_, of_sgemm_;  // per round: microseconds per step, and the ratio
-  std::vector<std::string> order_;                        // order of the stages
+  // Per round: microseconds per step, and the ratios.
+  std::vector<double> steps_, dense_, sgemm_, of_sgemm_, of_limit_;
+  std::vector<std::string> order_;  // order of the stages
   std::map<std::string, std::vector<double>> stages_;
 };
 
@@ -150,11 +177,14 @@ json TrainSubject::take_line() {
     out["dense_gflops"] = 1e-3 * products_->dense_flops() / dense_us;
     out["sgemm_gflops"] = 1e-3 * products_->flops() / percentiles(sgemm_).median;
     out["dense_of_sgemm"] = percentiles(of_sgemm_).median;
+    if (!packed_.us.empty()) out["packed_gflops"] = 1e-3 * products_->flops() / percentiles(packed_.us).median;
+    if (!bf16_.us.empty()) out["bf16_gflops"] = 1e-3 * products_->flops() / percentiles(bf16_.us).median;
+    out["dense_of_limit"] = percentiles(of_limit_).median;
   }
   out["loss"] = losses_.back();
   out["verified"] = true;
   for (const std::string& name : order_) out["stages_us"][name] = percentiles(stages_[name]).median;
-  for (auto* samples : {&steps_, &dense_, &sgemm_, &of_sgemm_}) samples->clear();
+  for (auto* samples : {&steps_, &dense_, &sgemm_, &of_sgemm_, &of_limit_, &packed_.us, &bf16_.us}) samples->clear();
   for (auto& [name, samples] : stages_) samples.clear();
   return out;
 }

@@ -45,7 +45,9 @@ TEST_F(Bf16Program, LossesAreEqualOnThreadsAndNearlyOnRanks) {
   succeed(train("bfloat16", {"--nproc", "2"}));
   const auto over_ranks = reported().at("losses");
   ASSERT_EQ(over_ranks.size(), losses.size());
-  for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(over_ranks[i], losses[i].get<double>(), 2e-3) << i;
+  // Sums over ranks differ in the last bit, until a value is rounded the other way.
+  for (size_t i = 0; i < losses.size(); ++i)
+    EXPECT_NEAR(over_ranks[i], losses[i].get<double>(), i < 3 ? 1e-6 : 1e-2) << i;
 }
 
 TEST_F(Bf16Program, AProcessorWithoutIsNamed) {
