@@ -80,9 +80,11 @@ void MatrixCross::backward(const tessera::sdk::ModuleCall& args, tsr_module_cont
   float* wanted = joined_.gradient(args);
   float* dx0 = wanted ? wanted : dx0_.at_least(host_, n);
   list_gradients(batch, x0, saved);
+  matrices_.start_gradients(batch);
   in_blocks(host_, batch, matrices_.block(), [&](int64_t begin, int64_t end, int64_t) {
     const OneThread alone;
     back_through({x0, grad, dx0, saved}, batch, begin, end);
+    matrices_.take_rows(loops_, batch, begin, end, gradients_);
   });
   matrices_.add_gradients(loops_, batch, gradients_);
   if (wanted) joined_.give(args);

@@ -30,13 +30,15 @@ class LinearPiece : public Piece {
   }
 
   void backward(const Run& run, const float* x, const float* dy, float* dx, const float*) override {
-    if (dx) {
+    const Weights::Gradient gradient{x, dy, run.gradients[0], bias_ ? run.gradients[1] : nullptr};
+    weights_.start_gradients(run.batch);
+    if (dx || weights_.rounds(0)) {
       in_blocks(host_, run.batch, weights_.block(), [&](int64_t begin, int64_t end, int64_t) {
         const OneThread alone;
-        weights_.multiply_back(loops_, 0, end - begin, dy + begin * out(), dx + begin * in(), false);
+        if (dx) weights_.multiply_back(loops_, 0, end - begin, dy + begin * out(), dx + begin * in(), false);
+        weights_.take_rows(loops_, run.batch, begin, end, {{gradient}});
       });
     }
-    const Weights::Gradient gradient{x, dy, run.gradients[0], bias_ ? run.gradients[1] : nullptr};
     weights_.add_gradients(loops_, run.batch, {{gradient}});
   }
 

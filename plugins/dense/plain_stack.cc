@@ -91,6 +91,7 @@ void PlainStack::backward(const Pass& pass, const Gradients& g) {
     const float* x = k == 0 ? pass.x : shape_.hidden(pass.hidden, batch, k - 1);
     gradients_.push_back({x, dy, g.parameters[2 * k], g.parameters[2 * k + 1]});
   }
+  matrices_.start_gradients(batch);
   in_blocks(host_, batch, matrices_.block(), [&](int64_t begin, int64_t end, int64_t) {
     const OneThread alone;
     float* to = shape_.hidden(dz, batch, last) + begin * width;  // before the ReLU, like all of dz
@@ -110,6 +111,7 @@ void PlainStack::backward(const Pass& pass, const Gradients& g) {
       matrices_.multiply_back(loops_, k, rows, dy, dx, k == 0 && g.add);
       if (k > 0) loops_.mask(rows * in, gradients_[k].x + begin * in, dx, dx);
     }
+    matrices_.take_rows(loops_, batch, begin, end, gradients_);
   });
   matrices_.add_gradients(loops_, batch, gradients_);
 }

@@ -60,7 +60,7 @@ void Weights::add(int64_t in, int64_t out) {
 }
 
 int64_t Weights::block() const {
-  const int64_t least = bf16_ ? 128 : 64, unit = 16;
+  const int64_t least = bf16_ ? 128 : 64, unit = bf16_ ? Bf16Products::kSumUnit : 16;
   return std::max(least, (kProductsWorthAThread / size_ + unit - 1) / unit * unit);
 }
 
@@ -104,22 +104,28 @@ void Weights::multiply_back(const Loops& loops, size_t i, int64_t rows, const fl
   }
 }
 
-std::vector<int64_t> Weights::round_batch(const Loops& loops, int64_t batch, std::span<const Gradient> all) {
-  constexpr int64_t kUnit = Bf16Products::kSumUnit;
-  const int64_t rows = Bf16Products::sums_of(batch);
-  std::vector<int64_t> begins;
+void Weights::start_gradients(int64_t batch) {
+  if (!bf16_) return;
+  begins_.clear();
   int64_t size = 0;
   for (const Shape& s : shapes_) {
-    begins.push_back(size);
-    if (s.rounds()) size += Bf16Products::packed_size(batch, s.in) + rows * s.out;
+    begins_.push_back(size);
+    if (s.rounds()) size += Bf16Products::packed_size(batch, s.in) + Bf16Products::sums_of(batch) * s.out;
   }
-  Bf16* const to = rounded_.at_least(host_, size);
-  one_by_one(host_, rows / kUnit, true, [&](int64_t unit) {
-    const int64_t first = unit * kUnit, count = std::min(kUnit, batch - first);
+  rounded_.at_least(host_, size);
+}
+
+void Weights::take_rows(const Loops& loops, int64_t batch, int64_t begin, int64_t end,
+                        std::span<const Gradient> all) const {
+  constexpr int64_t kUnit = Bf16Products::kSumUnit;
+  if (!bf16_) return;
+  const int64_t rows = Bf16Products::sums_of(batch);
+  for (int64_t first = begin; first < end; first += kUnit) {
+    const int64_t count = std::min(kUnit, end - first);
     for (size_t i = 0; i < shapes_.size(); ++i) {
       const Shape& s = shapes_[i];
       if (!s.rounds()) continue;
-      Bf16* const x = to + begins[i];
+      Bf16* const x = rounded_.data() + begins_[i];
       bf16_->pack(loops, batch, s.in, first, all[i].x, x);
       // oneDNN is fast only if the rows of a tile follow each other.
       for (int64_t column = 0; column < s.out; column += kTileRows) {
@@ -130,22 +136,19 @@ std::vector<int64_t> Weights::round_batch(const Loops& loops, int64_t batch, std
         std::fill_n(tile, (kUnit - count) * width, Bf16{0});
       }
     }
-  });
-  return begins;
+  }
 }
 
 void Weights::add_gradients(const Loops& loops, int64_t batch, std::span<const Gradient> all) {
   if (batch == 0) return;
   const bool worth_threads = batch * size_ >= 2 * kProductsWorthAThread;
-  std::vector<int64_t> begins;
-  if (bf16_) begins = round_batch(loops, batch, all);
   one_by_one(host_, static_cast<int64_t>(tiles_.size()), worth_threads, [&](int64_t i) {
     const OneThread alone;
     const Tile& t = tiles_[static_cast<size_t>(i)];
     const auto [in, out] = shapes_[t.matrix];
     const Gradient& g = all[t.matrix];
     if (rounds(t.matrix)) {
-      const Bf16* const x = rounded_.data() + begins[t.matrix];
+      const Bf16* const x = rounded_.data() + begins_[t.matrix];
       const Bf16* const dy = x + Bf16Products::packed_size(batch, in);
       bf16_->add_products(t.last - t.first, in, batch, dy + t.first * Bf16Products::sums_of(batch), x,
                           g.w + t.first * in);

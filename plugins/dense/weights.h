@@ -74,7 +74,11 @@ class Weights {
     float* w;         // [out, in]: dy^T x is added to it
     float* b;         // [out]: the sums of dy over the batch are added to it; NULL without a bias
   };
-  // `all` has an entry per matrix.
+  // Adds the gradients of a batch in three steps, in which `all` has an entry per matrix: start_gradients(); then
+  // take_rows() for each block of rows, as soon as its x and dy are there and in the caches; then add_gradients(). Blocks
+  // begin at multiples of 64 rows. take_rows(): [any-thread]
+  void start_gradients(int64_t batch);
+  void take_rows(const Loops& loops, int64_t batch, int64_t begin, int64_t end, std::span<const Gradient> all) const;
   void add_gradients(const Loops& loops, int64_t batch, std::span<const Gradient> all);
 
  private:
@@ -88,8 +92,6 @@ class Weights {
     int64_t first, last;  // rows
   };
   void prepare(const Loops& loops, std::span<const float* const> w, bool only_rounded);
-  // Rounds x and dy of all matrices, with rows of zeros up to whole units. Returns where each begins in rounded_.
-  std::vector<int64_t> round_batch(const Loops& loops, int64_t batch, std::span<const Gradient> all);
 
   tessera::sdk::Host host_;
   std::unique_ptr<Bf16Products> bf16_;  // NULL: float32
@@ -98,8 +100,9 @@ class Weights {
   std::vector<Tile> tiles_;
   int64_t size_ = 0;  // floats of all matrices
   Floats transposed_;
-  Halves halves_;   // as given
-  Halves rounded_;  // inputs of the gradients' products
+  Halves halves_;                // as given
+  Halves rounded_;               // x and dy of all matrices, with rows of zeros up to whole units
+  std::vector<int64_t> begins_;  // of the matrices in rounded_
   std::vector<const float*> given_;
 };
 
