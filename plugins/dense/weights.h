@@ -84,8 +84,8 @@ class Weights {
  private:
   struct Shape {
     int64_t in, out;
-    // Narrower products gain nothing.
-    bool rounds() const { return in >= 8 && out >= 8; }
+    // Rounding takes as long as it saves in narrower products.
+    bool rounds() const { return in >= 32 && out >= 32; }
   };
   struct Tile {
     size_t matrix;

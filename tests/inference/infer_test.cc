@@ -113,6 +113,21 @@ TEST_F(Infer, NewerCallersGetNoLessThanTheyAskFor) {
   EXPECT_STREQ(tsr_code_name(99), "TSR_INTERNAL");
 }
 
+TEST_F(Infer, DenseProductsHaveAPrecision) {
+  tsr_model_options options{};
+  options.struct_size = sizeof(options);
+  for (const char* precision : {"float32", "auto"}) {
+    options.dense_precision = precision;
+    tsr_model* model = nullptr;
+    OK(tsr_model_open(folder_.file("model").c_str(), &options, &model, &err));
+    tsr_model_close(model);
+  }
+  tsr_model* model = nullptr;
+  options.dense_precision = "int8";
+  REFUSED(TSR_INVALID_ARGUMENT, "must be float32, bfloat16 or auto",
+          tsr_model_open(folder_.file("model").c_str(), &options, &model, &err));
+}
+
 // Two models over one runtime, which may be closed before them.
 TEST_F(Infer, ARuntimeServesSeveralModels) {
   tsr_runtime* runtime = nullptr;

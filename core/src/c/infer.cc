@@ -40,7 +40,9 @@ struct tsr_model {
 
   tsr_model(const char* directory, const tsr_model_options& options)
       : shared(runtime_of(options)),
-        predictor(open(shared->runtime, directory, {options.kernel == nullptr ? "auto" : options.kernel})),
+        predictor(open(shared->runtime, directory,
+                       {options.kernel == nullptr ? "auto" : options.kernel,
+                        options.dense_precision == nullptr ? "float32" : options.dense_precision})),
         features([this] { return std::make_unique<Features>(predictor->model().features.size()); }),
         gathered([] { return std::make_unique<Gathered>(); }) {}
 

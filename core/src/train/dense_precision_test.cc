@@ -14,9 +14,9 @@ using testing::HasSubstr;
 
 const char* const kPrecisionJob = R"(
 job = {seed = 3, kernel_plugin = "reference"}
-model = {embedding_dim = 8}
+model = {embedding_dim = 16}
 layer = [
-  {name = "deep", type = "mlp", inputs = ["dense", "pooled"], options = {widths = [16, 8]}},
+  {name = "deep", type = "mlp", inputs = ["dense", "pooled"], options = {widths = [64, 32]}},
   {name = "all", type = "concat", inputs = ["deep", "pooled"]},
   {name = "top", type = "linear", inputs = ["all"]}]
 head = [
@@ -47,9 +47,10 @@ TEST_F(DensePrecisionTest, RoundsInputsOfProductsAndNothingElse) {
 
 TEST_F(DensePrecisionTest, ALayersOwnOptionWins) {
   // `top` has one output, which is too narrow to be rounded.
-  EXPECT_EQ(losses({"job.dense_precision=bfloat16", R"(layer.deep.options={widths = [16, 8], precision = "float32"})"}),
-            losses({}));
-  EXPECT_EQ(losses({R"(layer.deep.options={widths = [16, 8], precision = "bfloat16"})"}),
+  EXPECT_EQ(
+      losses({"job.dense_precision=bfloat16", R"(layer.deep.options={widths = [64, 32], precision = "float32"})"}),
+      losses({}));
+  EXPECT_EQ(losses({R"(layer.deep.options={widths = [64, 32], precision = "bfloat16"})"}),
             losses({"job.dense_precision=bfloat16"}));
 }
 

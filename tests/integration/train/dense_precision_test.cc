@@ -21,7 +21,7 @@ class Bf16Program : public testing::Test {
                  const std::function<void()>& in_child = {}) const {
     return run_program(
         Arguments{tessera_path(), "train", "--config", config_, "--set", "job.dense_precision=\"" + precision + "\"",
-                  "--set", "report.json=\"" + report() + '"'} +
+                  "--set", "report.json=\"" + report() + '"', "--set", "model.top_mlp=[64, 64, 1]"} +
             more,
         60, in_child);
   }
