@@ -75,8 +75,8 @@ class Weights {
     float* b;         // [out]: the sums of dy over the batch are added to it; NULL without a bias
   };
   // Adds the gradients of a batch in three steps, in which `all` has an entry per matrix: start_gradients(); then
-  // take_rows() for each block of rows, as soon as its x and dy are there and in the caches; then add_gradients(). Blocks
-  // begin at multiples of 64 rows. take_rows(): [any-thread]
+  // take_rows() for each block of rows, as soon as its x and dy are there and in the caches; then add_gradients().
+  // Blocks begin at multiples of 64 rows. take_rows(): [any-thread]
   void start_gradients(int64_t batch);
   void take_rows(const Loops& loops, int64_t batch, int64_t begin, int64_t end, std::span<const Gradient> all) const;
   void add_gradients(const Loops& loops, int64_t batch, std::span<const Gradient> all);

@@ -57,8 +57,8 @@ typedef struct tsr_model_options {
    * Any thread may call it until the model is closed. NULL: lines go to standard error. */
   void (*log)(void* user, int32_t level, const char* text);
   void* log_user; /* first argument of `log` */
-  /* Type to which the inputs of the dense layers' matrix products are rounded: "float32", "bfloat16" or "auto", which is
-   * bfloat16 if the processor multiplies it. TSR_UNAVAILABLE: "bfloat16", and it does not. NULL: "float32". */
+  /* The type to which the inputs of the dense layers' matrix products are rounded: "float32", "bfloat16", or "auto",
+   * which is bfloat16 if the processor multiplies it. TSR_UNAVAILABLE: it does not. NULL: "float32". */
   const char* dense_precision;
 } tsr_model_options;
 
