@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "tessera/sdk/options.h"
+
 namespace tessera_cpu {
 namespace {
 
@@ -27,6 +29,43 @@ void check_optimizer(const tsr_kernel_config& config, const sdk::OptimizerRef& o
   optimizer.check_states();
 }
 
+// The key and the place of a table's shard; nothing is known of them before open().
+Rounding stochastic(const tsr_kernel_config& config, uint32_t t, const std::string& name) {
+  Rounding out{true, config.seed};
+  for (const char c : name) out.key = (out.key ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  if (!TSR_HAS(tsr_start_values, config.start_values, formula)) return out;
+  tsr_start_formula formula{};
+  formula.struct_size = sizeof(formula);
+  sdk::Call call;
+  const tsr_code code = config.start_values->formula(config.start_values->self, t, &formula, call.err());
+  if (code == TSR_UNIMPLEMENTED) {
+    sdk::fail(code, "table \"", name, "\": rounding=stochastic needs to know the rows of a shard, and a sharder that ",
+              "routes them hides them: choose another sharder, or rounding=nearest");
+  }
+  call.check(code);
+  return {true, out.key, formula.first_row, formula.first_col};
+}
+
+Rounding rounding_of(const tsr_kernel_config& config, uint32_t t, Storage storage) {
+  const tsr_kernel_table& table = sdk::table_of(config, t);
+  if (table.options == nullptr) return {};
+  sdk::Options options(table.options);
+  const bool is_stochastic = options.word("rounding", {"nearest", "stochastic"}) == 1;
+  options.finish();
+  if (!is_stochastic) return {};
+  const std::string name = table.name == nullptr ? "" : table.name;
+  if (storage == Storage::kFloat32) {
+    sdk::fail(TSR_INVALID_ARGUMENT, "table \"", name,
+              "\": rounding=stochastic is for rows of float16 or bfloat16, and ",
+              "its rows are float32: leave it out, or set data_type");
+  }
+  if (std::strcmp(config.compute_kernel, "fused") != 0) {
+    sdk::fail(TSR_INVALID_ARGUMENT, "table \"", name, "\": rounding=stochastic is for the compute kernel \"fused\", ",
+              "which updates rows, not for \"", config.compute_kernel, '"');
+  }
+  return stochastic(config, t, name);
+}
+
 TableSpec checked_table(const tsr_kernel_table& table, int64_t max_rows) {
   const std::string name = table.name == nullptr ? "" : table.name;
   if (table.dim <= 0 || table.rows < 0) {
@@ -36,10 +75,6 @@ TableSpec checked_table(const tsr_kernel_table& table, int64_t max_rows) {
   if (table.rows > max_rows) {
     sdk::fail(TSR_UNIMPLEMENTED, "table \"", name, "\" has ", table.rows, " rows, but at most ", max_rows,
               " are served: divide its rows among more shards");
-  }
-  if (table.options != nullptr) {
-    sdk::fail(TSR_INVALID_ARGUMENT, "table \"", name, "\" has the options ", table.options,
-              ", but this kernel's tables have none: leave them out");
   }
   return {name, table.rows, table.dim};
 }
@@ -76,6 +111,7 @@ Config checked(const tsr_kernel_config& config, const char* const* compute_kerne
   out.tables.reserve(config.num_tables);
   for (uint32_t t = 0; t < config.num_tables; ++t) {
     out.tables.push_back(checked_table(sdk::table_of(config, t), max_rows));
+    out.tables.back().rounding = rounding_of(config, t, out.weights);
   }
   return out;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "half.h"
+#include "rounding.h"
 #include "tessera/sdk/kernel.h"
 
 namespace tessera_cpu {
@@ -35,6 +36,7 @@ struct TableSpec {
   std::string name;
   int64_t rows;
   int64_t dim;
+  Rounding rounding = {};  // of updated rows
 };
 
 struct Config {

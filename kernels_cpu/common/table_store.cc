@@ -93,6 +93,12 @@ void TableStore::write_row(int64_t r, const float* values) {
   }
 }
 
+void TableStore::write_updated_row(int64_t r, int64_t step, const float* values) {
+  if (!spec_.rounding.stochastic) return write_row(r, values);
+  store_at_random(spec_.rounding, storage_ == Storage::kBFloat16, r, step, values, spec_.dim,
+                  reinterpret_cast<uint16_t*>(row(r)));
+}
+
 void TableStore::read_states(uint32_t k, int64_t first, int64_t count, float* out) const {
   const State& s = states_[k];
   if (s.stride == s.width) {

@@ -28,6 +28,9 @@ class TableStore {
   char* row(int64_t r) const { return weights_ + r * row_bytes_; }
   void read_rows(int64_t first, int64_t count, float* out) const;  // consecutive rows
   void write_row(int64_t r, const float* values);
+  // Writes a row after its update in a step: rounded as the table says.
+  void write_updated_row(int64_t r, int64_t step, const float* values);
+  const Rounding& rounding() const { return spec_.rounding; }
 
   uint32_t num_states() const { return static_cast<uint32_t>(states_.size()); }
   float* state(uint32_t k, int64_t r) const { return states_[k].data + r * states_[k].stride; }

@@ -9,6 +9,7 @@ RowBlock::RowBlock(const TableStore& table, const sdk::OptimizerRef& optimizer, 
       row_and_state_bytes_(table.row_and_state_bytes()),
       dim_(table.dim()),
       storage_(table.storage()),
+      rounding_(table.rounding()),
       optimizer_(optimizer),
       update_(update),
       ops_(ops),
@@ -39,7 +40,14 @@ void RowBlock::flush() {
     if (narrow) ops_.widen(storage_, rows_[i], dim_, weights[i]);
   }
   update(count_, capacity_, weights, grads_, states_);
-  for (int64_t i = 0; narrow && i < count_; ++i) ops_.narrow(storage_, weights[i], dim_, rows_[i]);
+  for (int64_t i = 0; narrow && i < count_; ++i) {
+    if (rounding_.stochastic) {
+      store_at_random(rounding_, storage_ == Storage::kBFloat16, (rows_[i] - table_) / row_bytes_, update_.step,
+                      weights[i], dim_, reinterpret_cast<uint16_t*>(rows_[i]));
+    } else {
+      ops_.narrow(storage_, weights[i], dim_, rows_[i]);
+    }
+  }
   count_ = 0;
 }
 

@@ -82,6 +82,7 @@ class RowBlock {
   const int64_t row_and_state_bytes_;
   const int64_t dim_;
   const Storage storage_;
+  const Rounding& rounding_;
   const sdk::OptimizerRef& optimizer_;
   const tsr_update& update_;
   const RowOps& ops_;

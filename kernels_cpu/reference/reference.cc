@@ -264,7 +264,7 @@ class ReferenceInstance : public sdk::KernelInstance, public sdk::RowsView {
     std::array<float*, sdk::OptimizerRef::kMaxStates> states{};
     for (uint32_t k = 0; k < table.num_states(); ++k) states[k] = table.state(k, row);
     config_.optimizer.update_row(step, table.dim(), weight.data(), gradient, states.data());
-    table.write_row(row, weight.data());
+    table.write_updated_row(row, step.step, weight.data());
   }
 
   Config config_;

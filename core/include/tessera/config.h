@@ -95,6 +95,7 @@ struct TableConfig {
   std::string pooling = "auto";
   int64_t embedding_dim = 0;
   std::string data_type = "float32";
+  std::string rounding = "nearest";
   std::string init = "uniform";
   std::optional<double> init_range;
   std::string bounds_check = "fatal";

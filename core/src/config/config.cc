@@ -361,6 +361,23 @@ std::string feature_name(const std::string& feature) {
   return is_drawn(feature) ? feature.substr(0, feature.find('?')) : feature;
 }
 
+namespace {
+
+// Turns the key into the option of the compute kernel that rounds.
+void take_rounding(TableConfig& table) {
+  if (table.rounding == "nearest") return;
+  const auto refuse = [&](const std::string& why) {
+    fail(Code::kInvalidArgument, "table ", table.name, ": rounding = \"", table.rounding, "\" ", why);
+  };
+  if (table.data_type == "float32" || table.data_type == "fp32")
+    refuse("is for rows of 16 bits: set data_type to float16 or bfloat16, or leave it out");
+  if (!table.compute_kernels.empty() || (table.compute_kernel != "auto" && table.compute_kernel != "fused"))
+    refuse("is an option of the compute kernel fused, and the table names others: leave one of them out");
+  table.compute_kernel = "fused?rounding=" + table.rounding;
+}
+
+}  // namespace
+
 std::vector<TableConfig> tables_of(const Config& config, const std::vector<DataColumn>& columns) {
   std::vector<TableConfig> tables = config.tables;
   if (tables.empty()) {
@@ -377,6 +394,7 @@ std::vector<TableConfig> tables_of(const Config& config, const std::vector<DataC
     if (table.embedding_dim == 0) table.embedding_dim = config.model.embedding_dim;
     fill_from_columns(table, index);
     for (std::string& feature : table.features) feature = feature_name(feature);
+    take_rounding(table);
     if (!table.trainable) config::set_option(table.optimizer, "learning_rate", toml::value<double>(0));
   }
   return tables;

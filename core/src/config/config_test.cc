@@ -373,6 +373,13 @@ TEST(Config, TablesOfTheFileTakeRowsFromTheirColumn) {
   EXPECT_EQ(tables_of(parse_config("[[table]]\nname = \"film\"\npooling = \"none\"\n", "x"), columns)[0].pooling,
             "none");
   EXPECT_EQ(tables_of(parse_config("[[table]]\nname = \"a\"\nrows = 3\n", "x"), {})[0].pooling, "sum");
+  const auto rounded = [](const std::string& more) {
+    return tables_of(parse_config("[[table]]\nname = \"a\"\nrows = 3\nrounding = \"stochastic\"\n" + more, "x"), {})[0]
+        .compute_kernel;
+  };
+  EXPECT_EQ(rounded("data_type = \"bf16\"\n"), "fused?rounding=stochastic");
+  EXPECT_THROW(rounded(""), Error) << "float32 is not rounded";
+  EXPECT_THROW(rounded("data_type = \"float16\"\ncompute_kernel = \"dense\"\n"), Error);
   EXPECT_THAT(tables_of(parse_config("[[table]]\nname = \"t\"\nfeatures = [\"film\", \"a?draw=all&first=1\"]\n", "x"),
                         columns)[0]
                   .features,

@@ -154,6 +154,10 @@ const std::vector<Field<TableConfig>>& fields<TableConfig>() {
        "Type of the stored rows: `float32`, "
        "`float16` or `bfloat16`.",
        one_of("float32", "fp32", "float16", "fp16", "bfloat16", "bf16")},
+      {"rounding", &S::rounding, "",
+       "How updated rows of `float16` and `bfloat16` are rounded: `nearest`, or `stochastic`, up or down at random, so "
+       "that small updates are not lost. See docs/training.md.",
+       one_of("nearest", "stochastic")},
       {"init", &S::init, "",
        "Start values: `uniform`, or `log_frequency` for a table of dimension 1: "
        "ln of an id's share of all ids in the training rows. See "
