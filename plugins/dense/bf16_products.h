@@ -47,8 +47,8 @@ class Bf16Products {
   struct Shape {
     bool trans_a, trans_b, add;
     int64_t m, n, k, lda, ldb, ldc;
-    bool packed = false;  // b was written by pack(); trans_b and ldb are not read
-    auto operator<=>(const Shape&) const = default;
+    bool packed = false;                             // b was written by pack(); trans_b and ldb are not read
+    auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0
   };
 
   // `rows` rows of `x` are rounded and multiplied by b; a row's result does not depend on the others. `shape` has the

@@ -55,6 +55,12 @@ TEST_F(ModelExport, WritesInputsOutputsAndTables) {
   EXPECT_THAT(contents(file("i.onnx")), Not(HasSubstr("c0.weight")));
 }
 
+// How products are rounded is no part of the model.
+TEST_F(ModelExport, TakesLayersWithAPrecision) {
+  const std::string model = trained("dcn_v2", {"--set", R"(layer.cross.options={layers = 3, precision = "float32"})"});
+  EXPECT_THAT(succeed({"model", "export", model, "--onnx", file("p.onnx")}), HasSubstr("outputs: click"));
+}
+
 TEST_F(ModelExport, RefusesWhatItCannotSay) {
   const std::string model = trained("two_tower");
   const auto refused = [&](const Arguments& more, const char* sentence) {
