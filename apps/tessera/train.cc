@@ -400,7 +400,7 @@ DeviceStreamPtr device_of(const Runtime& runtime, const JobConfig& job, int loca
 int run_rank(Config config, const TrainArguments& a, const RankEnvironment& where) {
   const PluginWatch watch;
   const Runtime runtime({config.plugins.path, config.plugins.require, true, static_cast<int>(config.job.threads)});
-  config.data.reader = data::reader_of(runtime, config.data);
+  data::choose_reader(runtime, config);
   TrainJobOptions options = a.job;
   options.device = device_of(runtime, config.job, where.local_rank);
   const Device device = options.device ? options.device->device() : kCpu;

@@ -16,9 +16,8 @@ class InnerReader {
   explicit InnerReader(const tsr_instance& part)
       : part_(&part), api_(static_cast<const tsr_reader*>(part.component->api)) {}
 
-  void open(const std::string& path) {
-    constexpr int64_t kBlockBytes = int64_t{1} << 18;
-    const tsr_reader_source source{sizeof(source), 0, path.c_str(), kBlockBytes};
+  void open(const std::string& path, int64_t block_bytes = int64_t{1} << 18) {
+    const tsr_reader_source source{sizeof(source), 0, path.c_str(), block_bytes};
     tessera::sdk::Call call;
     call.check(api_->open(part_->self, &source, call.err()));
   }
@@ -34,15 +33,30 @@ class InnerReader {
     });
     return out;
   }
-  // The number of rows of each block.
-  std::vector<int64_t> blocks() const {
-    std::vector<int64_t> out;
+  std::vector<std::string> files() const {
+    std::vector<std::string> out;
+    list([&](int64_t i, tsr_error* err) {
+      const char* path = nullptr;
+      const tsr_code code = api_->file(part_->self, i, &path, err);
+      if (code == TSR_OK) out.emplace_back(path);
+      return code;
+    });
+    return out;
+  }
+  std::vector<tessera::sdk::ReaderBlock> whole_blocks() const {
+    std::vector<tessera::sdk::ReaderBlock> out;
     list([&](int64_t i, tsr_error* err) {
       tsr_reader_block b{sizeof(b), 0, 0, 0, 0, 0};
       const tsr_code code = api_->block(part_->self, i, &b, err);
-      if (code == TSR_OK) out.push_back(b.rows);
+      if (code == TSR_OK) out.push_back({b.file, b.first_row, b.rows, b.bytes, (b.flags & TSR_READER_BEHIND) != 0});
       return code;
     });
+    return out;
+  }
+  // The number of rows of each block.
+  std::vector<int64_t> blocks() const {
+    std::vector<int64_t> out;
+    for (const tessera::sdk::ReaderBlock& b : whole_blocks()) out.push_back(b.rows);
     return out;
   }
   void select(const std::vector<tessera::sdk::ReaderWant>& wants) {

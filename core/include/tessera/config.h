@@ -219,6 +219,27 @@ struct ColumnConfig {
   bool operator==(const ColumnConfig&) const = default;
 };
 
+// Histories of users, made from rows of events. If `user` is empty, there are none.
+struct HistoryConfig {
+  std::string component = "history";
+  std::string user;
+  std::string time;
+  std::vector<std::string> columns;
+  int64_t length = 50;
+  std::string keep = "newest";
+  std::string by;
+  std::vector<std::string> values;
+  bool repeats = true;
+  std::string order = "file";
+  std::string samples = "events";
+  std::string split = "none";
+  std::string validation_from;
+  std::string test_from;
+  double validation_share = 0;
+  double test_share = 0;
+  bool operator==(const HistoryConfig&) const = default;
+};
+
 struct MetricsConfig {
   std::vector<std::string> names;
   std::vector<std::string> training;
@@ -268,6 +289,7 @@ struct Config {
   DataConfig data;
   ScheduleConfig schedule;
   ValidationConfig validation;
+  HistoryConfig history;
   std::vector<ColumnConfig> columns;  // [[column]]
   MetricsConfig metrics;
   PublishConfig publish;

@@ -57,6 +57,13 @@ std::string of_validation(const Config& config, std::string_view key) {
   return {};
 }
 
+std::string of_history(const Config& config, std::string_view) {
+  if (config.history.user.empty()) return "set history.user, the column of the events' users, or leave it out";
+  if (config.data.reader == kGenerator)
+    return "the reader \"synthetic\" generates its data, without events: leave it out, or set data.path";
+  return {};
+}
+
 std::string of_metrics(const Config& config, std::string_view key) {
   if (key == "window" && config.metrics.training.empty())
     return "it is the window of metrics.training, which names no metric: leave it out, or name one";
@@ -81,10 +88,11 @@ struct EffectRule {
   std::string (*missing)(const Config& config, std::string_view key);
   std::string_view switched;  // the key that switches the section off; empty: none
 };
-constexpr std::array<EffectRule, 5> kRules = {{
+constexpr std::array<EffectRule, 6> kRules = {{
     {"data", of_data, ""},
     {"model", of_model, ""},
     {"validation", of_validation, "validation.fraction"},
+    {"history", of_history, ""},
     {"metrics", of_metrics, "metrics.training"},
     {"table_defaults", of_table_defaults, ""},
 }};

@@ -454,7 +454,7 @@ const char* introduction(std::string_view section) {
     std::string_view section;
     const char* text;
   };
-  static constexpr std::array<Introduction, 17> kAll = {{
+  static constexpr std::array<Introduction, 18> kAll = {{
       {"plugins", "Plugins are shared libraries with components."},
       {"job", "The job's device, threads and random numbers."},
       {"comm", "Ranks exchange ids, rows and gradients over a transport."},
@@ -469,6 +469,7 @@ const char* introduction(std::string_view section) {
       {"planner", "The planner decides which rank stores which shard. See docs/plans.md."},
       {"data", "A key whose description names readers is refused with any other reader. See docs/data.md."},
       {"column", "Each section says how the model uses a column of the files, if a reader plugin reads them."},
+      {"history", "Histories of users, made from rows of events. See docs/sequences.md."},
       {"schedule", "A schedule scales the learning rates over the steps."},
       {"validation", "Validations judge the model during training, by rows that it is not trained on."},
       {"metrics", "Metrics judge the model's predictions. See docs/training.md."},

@@ -57,6 +57,8 @@ const std::vector<Field<PlannerConfig>>& fields<PlannerConfig>();
 template <>
 const std::vector<Field<DataConfig>>& fields<DataConfig>();
 template <>
+const std::vector<Field<HistoryConfig>>& fields<HistoryConfig>();
+template <>
 const std::vector<Field<ScheduleConfig>>& fields<ScheduleConfig>();
 template <>
 const std::vector<Field<ValidationConfig>>& fields<ValidationConfig>();
@@ -87,6 +89,7 @@ void for_each_section(C& config, Visit&& visit) {
   visit("dense_optimizer", config.dense_optimizer);
   visit("planner", config.planner);
   visit("data", config.data);
+  visit("history", config.history);
   visit("schedule", config.schedule);
   visit("validation", config.validation);
   visit("metrics", config.metrics);

@@ -122,8 +122,9 @@ bool shared_key(const std::string& key) { return !config::only_of_one_table(key)
 std::string to_toml(const Config& config) {
   std::string out;
   config::for_each_section(config, [&](const char* name, const auto& section) {
-    out += str_cat(out.empty() ? "" : "\n", "[", name, "]\n");
-    print_section(section, false, out, [&](const char* key) { return config::takes_effect(config, name, key); });
+    std::string keys;
+    print_section(section, false, keys, [&](const char* key) { return config::takes_effect(config, name, key); });
+    if (!keys.empty()) out += str_cat(out.empty() ? "" : "\n", "[", name, "]\n", keys);
   });
   for (const LayerConfig& layer : config.layers) print_section(layer, true, out += "\n[[layer]]\n", any_key);
   for (const HeadConfig& head : config.heads) print_section(head, true, out += "\n[[head]]\n", any_key);

@@ -31,6 +31,7 @@ struct Form {
   Columns columns;
   TestSplit test = {};
   bool described = false;        // by the reader, in place of [[column]]s or a model's encoding
+  bool own_past = false;         // a row has values of rows before it
   bool takes_rows = false;       // texts are hashed to data.rows
   std::string name = {};         // the data set's
   int64_t test_files = 0;        // the last files of the reader are the test part
@@ -49,21 +50,27 @@ bool fill_rows(const DataConfig& data, nlohmann::ordered_json& columns) {
   return true;
 }
 
-// The reader's description is read like the encoding of a model that was trained on its columns.
-Form described_form(const DataConfig& data, const std::string& description) {
-  const config::JsonSource source{str_cat("the description of the reader \"", data.reader, '"'), Code::kInternal};
-  auto all = config::parse_json(description, source);
-  const config::JsonObject object(all, source);
-  const auto name = object.get<std::string>("name", "");
-  const auto test_files = object.get<int64_t>("test_files", 0);
-  const auto validation_files = object.get<int64_t>("validation_files", 0);
+config::JsonSource description_source(const DataConfig& data) {
+  return {str_cat("the description of the reader \"", data.reader, '"'), Code::kInternal};
+}
+
+// The reader's description of its columns is read like the encoding of a model that was trained on them.
+Form described_form(const DataConfig& data, nlohmann::ordered_json all) {
   all["reader"] = data.reader;
   const bool takes_rows = fill_rows(data, all["columns"]);
-  return {data, Columns(all.dump(), source.name), {}, true, takes_rows, name, test_files, validation_files};
+  return {data, Columns(all.dump(), description_source(data).name), {}, true, false, takes_rows};
+}
+
+Form column_form(const Config& job, const std::string& encoding) {
+  return encoding.empty() ? Form{job.data, Columns(job)}
+                          : Form{job.data, Columns(encoding, "the model's encoding of columns")};
 }
 
 TestSplit test_of(const Form& form) {
   const DataConfig& data = form.data;
+  if (form.own_past && !test_file(data).empty())
+    fail(Code::kInvalidArgument, "the histories of the test rows of ", test_file(data),
+         " would lack the events of data.path: let data.path name all files, and set history.split or data.test");
   const bool last = form.described || !data.order_by.empty();
   if (form.test_files == 0) return TestSplit::from(data, last ? TestSplit::Rows::kLast : TestSplit::Rows::kRandom);
   const bool share = data.test_fraction != 0 && data.test_fraction != DataConfig().test_fraction;
@@ -76,14 +83,20 @@ TestSplit test_of(const Form& form) {
 
 Form form_of(const Runtime& runtime, const Config& config, const std::string& encoding) {
   Config job = config;
-  job.data.reader = reader_of(runtime, config.data);
+  choose_reader(runtime, job);
+  const config::JsonSource source = description_source(job.data);
   const std::string description = description_of(runtime, job.data.reader, job.data.path);
-  if (!description.empty() && !config.columns.empty())
+  const auto known = description.empty() ? nlohmann::ordered_json::object() : config::parse_json(description, source);
+  const config::JsonObject object(known, source);
+  const bool described = known.contains("columns");
+  if (described && !config.columns.empty())
     fail(Code::kInvalidArgument, "[[column]] \"", config.columns[0].name[0], "\" has no effect: the reader \"",
          job.data.reader, "\" knows the columns of its files: leave it out, or set data.reader");
-  Form form = !description.empty() ? described_form(job.data, description)
-              : encoding.empty()   ? Form{job.data, Columns(job)}
-                                   : Form{job.data, Columns(encoding, "the model's encoding of columns")};
+  Form form = described ? described_form(job.data, known) : column_form(job, encoding);
+  form.name = object.get<std::string>("name", "");
+  form.test_files = object.get<int64_t>("test_files", 0);
+  form.validation_files = object.get<int64_t>("validation_files", 0);
+  form.own_past = object.get<bool>("own_past", false);
   form.test = test_of(form);
   if (form.name.empty()) form.name = std::filesystem::path(job.data.path).filename();
   return form;

@@ -9,7 +9,9 @@
 
 namespace tessera::data {
 HoldOut HoldOut::of(const Config& config) {
-  return {config.validation.fraction, config.validation.split == "last", static_cast<uint64_t>(config.job.seed)};
+  const ValidationConfig& v = config.validation;
+  const double fraction = v.split == "data" ? 0 : v.fraction;  // the reader's own rows are no training rows
+  return {fraction, v.split == "last", static_cast<uint64_t>(config.job.seed)};
 }
 
 bool HoldOut::takes(int64_t sample, int64_t samples, int64_t block, bool streamed) const {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "data/history_reader.h"
 #include "plugin/calls.h"
 #include "tessera/abi/draft/reader.h"
 #include "tessera/abi/draft/reader_paths.h"
@@ -61,6 +62,11 @@ std::string reader_of(const Runtime& runtime, const DataConfig& data) {
       found.empty() ? "no reader plugin opens" : str_cat("the readers ", sdk::joined(found), " open");
   fail(Code::kInvalidArgument, "data.path is \"", data.path, "\", which ", open,
        ": set data.reader, as in reader = \"csv\" (tessera plugins lists the readers)");
+}
+
+void choose_reader(const Runtime& runtime, Config& config) {
+  config.data.reader = history_reader(config.history, reader_of(runtime, config.data));
+  config.history = {};
 }
 
 std::string description_of(const Runtime& runtime, const std::string& reader, const std::string& path) {

@@ -14,8 +14,11 @@ constexpr const char* kGenerated = "synthetic";
 
 // data.reader, or the reader that opens data.path if it is empty. kInvalidArgument: none or several do.
 std::string reader_of(const Runtime& runtime, const DataConfig& data);
+// Sets data.reader to that reader, inside the one that makes histories if there is a [history], which is then cleared.
+// A second call changes nothing.
+void choose_reader(const Runtime& runtime, Config& config);
 
-// The description of the columns, as JSON; empty: the job must have [[column]]s. kInvalidArgument, with the nearest
+// What the reader knows of its columns and files, as JSON; empty: nothing, so that the job must have [[column]]s. kInvalidArgument, with the nearest
 // name: there is no such reader.
 std::string description_of(const Runtime& runtime, const std::string& reader, const std::string& path);
 

@@ -308,7 +308,7 @@ JobSetup set_up_job(const Runtime& runtime, const Config& given, const TrainJobO
   check_settings(runtime, given, asked);
   Config config = given;
   TrainJobOptions options = asked;
-  config.data.reader = data::reader_of(runtime, config.data);
+  data::choose_reader(runtime, config);
   std::unique_ptr<BestFolder> best_folder;
   if (config.validation.restore_best && options.save_best.empty()) {
     best_folder = std::make_unique<BestFolder>(options, *group);

@@ -29,10 +29,11 @@ typedef struct tsr_reader_paths {
   /* [serial] *json is NULL if the job must describe the columns. Otherwise it is an object:
    *   "columns": a list of objects with the keys of a [[column]] and "table", the name of its table. All are learned.
    *     With ids = "hash" the row is row_of(table + "=", text, rows) of sdk/fields.h. Without "rows" data.rows says
-   *     them.
+   *     them. Without "columns" the job must describe them.
    *   "name": optional; the data set's name
    *   "test_files": optional; the last so many of the reader's files are the test part
-   *   "validation_files": optional; the so many files before those are rows for validation.split = "data" */
+   *   "validation_files": optional; the so many files before those are rows for validation.split = "data"
+   *   "own_past": optional; true if a row has values of rows before it, so that test rows in other files are refused */
   tsr_code (*describe)(void* self, const char* path, const char** json, tsr_error* err);
 } tsr_reader_paths;
 

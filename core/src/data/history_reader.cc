@@ -1,0 +1,60 @@
+#include "data/history_reader.h"
+
+#include <type_traits>
+#include <variant>
+
+#include "config/fields.h"
+#include "config/json.h"
+
+namespace tessera::data {
+namespace {
+
+std::string escaped(const std::string& text) {
+  constexpr std::string_view kHex = "0123456789ABCDEF", kMeaning = "%&?(),\"\\";
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (kMeaning.find(c) == std::string_view::npos && byte >= 0x20)
+      out += c;
+    else
+      ((out += '%') += kHex[byte / 16]) += kHex[byte % 16];
+  }
+  return out;
+}
+
+template <class T>
+std::string option_text(const T& value) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return value ? "true" : "false";
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    return str_cat('"', escaped(value), '"');
+  } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+    std::string all;
+    for (const std::string& text : value) all += (all.empty() ? "" : ",") + escaped(text);
+    return str_cat('"', all, '"');
+  } else if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double>) {
+    return nlohmann::ordered_json(value).dump();
+  } else {
+    return {};  // [history] has no such key
+  }
+}
+
+}  // namespace
+
+std::string history_reader(const HistoryConfig& history, const std::string& reader) {
+  if (history.user.empty()) return reader;
+  const HistoryConfig defaults;
+  std::string options;
+  for (const auto& field : config::fields<HistoryConfig>()) {
+    if (field.name == std::string_view("component")) continue;
+    std::visit(
+        [&](auto member) {
+          if (history.*member == defaults.*member) return;
+          options += str_cat(options.empty() ? "?" : "&", field.name, "=", option_text(history.*member));
+        },
+        field.member);
+  }
+  return str_cat(history.component, options, "(", reader, ")");
+}
+
+}  // namespace tessera::data

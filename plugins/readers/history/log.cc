@@ -1,0 +1,82 @@
+#include "history/log.h"
+
+#include <algorithm>
+
+namespace tessera_readers {
+namespace {
+
+constexpr int64_t kSlack = 64;  // events that a log may have beyond twice those it needs
+
+}  // namespace
+
+void HistoryLog::start(const HistoryOptions& options, size_t cells, size_t item) {
+  options_ = &options;
+  stride_ = cells + 1;
+  item_ = item;
+  clear();
+}
+
+int64_t HistoryLog::size(size_t user) const {
+  return user < users_.size() ? static_cast<int64_t>(users_[user].size() / stride_) : 0;
+}
+
+void HistoryLog::add(size_t user, uint64_t pool, const uint64_t* cells) {
+  if (user >= users_.size()) users_.resize(user + 1);
+  users_[user].push_back(pool);
+  users_[user].insert(users_[user].end(), cells, cells + stride_ - 1);
+}
+
+void HistoryLog::put(size_t user, int64_t place, int64_t count, uint64_t pool, const uint64_t* cells) {
+  if (user >= users_.size()) users_.resize(user + 1);
+  std::vector<uint64_t>& log = users_[user];
+  if (log.empty()) log.resize(static_cast<size_t>(count) * stride_);
+  uint64_t* const event = log.data() + static_cast<size_t>(place) * stride_;
+  event[0] = pool;
+  std::copy(cells, cells + stride_ - 1, event + 1);
+}
+
+void HistoryLog::trim(size_t user) {
+  if (size(user) < 2 * options_->longest() + kSlack) return;
+  std::vector<uint64_t>& log = users_[user];
+  size_t to = 0;
+  for (const int64_t event : history(user, size(user))) {
+    const uint64_t* const from = at(user, event);
+    std::copy(from, from + stride_, log.data() + to);
+    to += stride_;
+  }
+  log.resize(to);
+}
+
+void HistoryLog::keep_last(size_t user, int64_t events) {
+  if (size(user) < 2 * events + kSlack) return;
+  std::vector<uint64_t>& log = users_[user];
+  log.erase(log.begin(), log.end() - static_cast<std::ptrdiff_t>(static_cast<size_t>(events) * stride_));
+}
+
+bool HistoryLog::pick(size_t user, int64_t event) {
+  const uint64_t pool = this->pool(user, event);
+  if (pool == kNoPool || counts_[pool] == options_->length) return true;
+  if (!options_->repeats) {
+    constexpr unsigned kPoolBits = 6;
+    if (!items_.insert(cell(user, event, item_) << kPoolBits | pool).second) return true;
+  }
+  picked_.push_back(event);
+  full_ += ++counts_[pool] == options_->length ? 1 : 0;
+  return full_ < counts_.size();
+}
+
+const std::vector<int64_t>& HistoryLog::history(size_t user, int64_t end) {
+  picked_.clear();
+  items_.clear();
+  counts_.assign(static_cast<size_t>(options_->pools()), 0);
+  full_ = 0;
+  if (options_->newest) {
+    for (int64_t event = end; event > 0 && pick(user, event - 1);) --event;
+    std::reverse(picked_.begin(), picked_.end());
+  } else {
+    for (int64_t event = 0; event < end && pick(user, event);) ++event;
+  }
+  return picked_;
+}
+
+}  // namespace tessera_readers

@@ -1,0 +1,48 @@
+// The events of each user, as far as histories may still need them.
+#pragma once
+
+#include <cstdint>
+#include <unordered_set>
+#include <vector>
+
+#include "history/options.h"
+
+namespace tessera_readers {
+
+class HistoryLog {
+ public:
+  static constexpr uint64_t kNoPool = ~uint64_t{0};  // the event is in no history
+
+  // An event has `cells` values. `item` is the cell that repeats are found by; unused if repeats are kept.
+  void start(const HistoryOptions& options, size_t cells, size_t item);
+  // Adds the user's next event.
+  void add(size_t user, uint64_t pool, const uint64_t* cells);
+  // Puts the event with number `place` of the user's `count` events; all are put, in any order.
+  void put(size_t user, int64_t place, int64_t count, uint64_t pool, const uint64_t* cells);
+  // Forgets events that no later history has. Amortised, it costs nothing. It is for users with events added in order.
+  void trim(size_t user);
+  // Forgets all but the last `events` of them, if there are many more.
+  void keep_last(size_t user, int64_t events);
+  void clear() { users_.clear(); }
+
+  int64_t size(size_t user) const;  // number of events that it has
+  uint64_t pool(size_t user, int64_t event) const { return at(user, event)[0]; }
+  uint64_t cell(size_t user, int64_t event, size_t cell) const { return at(user, event)[1 + cell]; }
+  // The events of the history before the user's event `end`, in the order of time. Valid until the next call.
+  const std::vector<int64_t>& history(size_t user, int64_t end);
+
+ private:
+  const uint64_t* at(size_t user, int64_t event) const {
+    return users_[user].data() + static_cast<size_t>(event) * stride_;
+  }
+  bool pick(size_t user, int64_t event);  // returns false if all pools are full
+
+  const HistoryOptions* options_ = nullptr;
+  size_t stride_ = 1, item_ = 0;              // an event is its pool, followed by its cells
+  std::vector<std::vector<uint64_t>> users_;  // events, oldest first
+  std::vector<int64_t> picked_, counts_;      // events; their number in each pool
+  size_t full_ = 0;                           // number of full pools
+  std::unordered_set<uint64_t> items_;        // those picked, with their pools
+};
+
+}  // namespace tessera_readers

@@ -1,0 +1,52 @@
+// The options of the reader history, which are the keys of [history].
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/sdk/plugin.h"
+
+namespace tessera_readers {
+
+// The parts that a split makes.
+enum HistoryPart : uint8_t { kTrainPart = 0, kValidationPart = 1, kTestPart = 2 };
+constexpr size_t kHistoryParts = 3;
+
+struct HistoryOptions {
+  enum class Sample { kEvents, kUsers, kRequests };
+  enum class Split { kNone, kLeaveOneOut, kTime, kUsers };
+
+  // Failure(TSR_INVALID_ARGUMENT): an option is missing, contradicts another one, or has no effect.
+  explicit HistoryOptions(tessera::sdk::Options& options);
+
+  std::string user, time;
+  std::vector<std::string> columns;  // the first one is the item
+  int64_t length = 50;
+  bool newest = true;               // a longer history keeps its newest events; else its oldest
+  std::string by;                   // column of actions; empty: there is one pool of events
+  std::vector<std::string> values;  // one pool for each
+  bool repeats = true;
+  bool sort = false;
+  Sample sample = Sample::kEvents;
+  Split split = Split::kNone;
+  std::string split_name;
+  std::string validation_from, test_from;
+  double validation_share = 0, test_share = 0;
+
+  int64_t pools() const { return by.empty() ? 1 : static_cast<int64_t>(values.size()); }
+  int64_t longest() const { return length * pools(); }  // of all pools together
+  bool of_users() const { return sample != Sample::kEvents; }
+  bool parts() const { return split != Split::kNone; }
+  // True if there are samples for validation.
+  bool validates() const { return split == Split::kLeaveOneOut || !validation_from.empty() || validation_share > 0; }
+
+ private:
+  void check_columns() const;
+  void check_samples() const;
+  void check_split() const;
+};
+
+}  // namespace tessera_readers

@@ -1,0 +1,113 @@
+// The reader history: causal histories of users, made from the events that another reader reads.
+//
+// An event's history has the events of its user before it. The order is that of time; events of one time are in the
+// order of the files. If the files have that order, the reader keeps only the events that histories may still need, and
+// reads blocks one after the other. Otherwise it sorts: it keeps the histories' columns of all events.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "history/column.h"
+#include "history/log.h"
+#include "history/options.h"
+#include "history/survey.h"
+#include "inner_reader.h"
+#include "tessera/sdk/draft/reader_paths.h"
+
+namespace tessera_readers {
+
+class HistoryReader : public tessera::sdk::Reader {
+ public:
+  explicit HistoryReader(const tessera::sdk::Setup& setup);
+  const void* extension(std::string_view id) const { return tessera::sdk::paths_extension<HistoryReader>(id); }
+  const char* describe(const std::string& path);
+
+  void open(std::string_view path, int64_t block_bytes) override;
+  const std::vector<std::string>& files() const override { return files_; }
+  const std::vector<tessera::sdk::ReaderColumn>& columns() const override { return columns_; }
+  const std::vector<tessera::sdk::ReaderBlock>& blocks() const override { return blocks_; }
+  void select(std::span<const tessera::sdk::ReaderWant> wants) override;
+  std::span<const tsr_reader_values> read(int64_t block) override;
+
+ private:
+  // What a column is made of.
+  struct Source {
+    enum class Kind { kEvent, kHistory, kNext, kSeen, kUser, kLabel };
+    Kind kind = Kind::kEvent;
+    std::string column;                   // of the files
+    uint64_t pool = HistoryLog::kNoPool;  // the only one; kNoPool: all
+  };
+  // A selected column.
+  struct Output {
+    Source source;
+    int32_t type;
+    size_t from = 0;  // the wanted column of kEvent; the cell of a history
+    HistoryColumn values;
+  };
+  // Where a block's samples come from: a block of events, or users of samples_.
+  struct Origin {
+    HistoryPart part;
+    size_t first, end;
+  };
+  // A sample of samples = "users": its user, and the number of events before the one to predict.
+  struct UserSample {
+    uint32_t user;
+    int64_t last;
+    bool seen;  // it has `seen`
+  };
+
+  void check_columns() const;
+  void list_columns();
+  void list_column(Source::Kind kind, const std::string& name, uint64_t pool = HistoryLog::kNoPool);
+  void list_event_blocks();
+  int64_t last_of(uint32_t user, HistoryPart part) const;
+  void list_user_blocks(int64_t block_bytes);
+  void add_block(tessera::sdk::ReaderBlock block, Origin origin);
+  size_t want(const tessera::sdk::ReaderWant& wanted);
+  size_t cell_for(const std::string& column, int32_t type);
+  void check_wanted(const tessera::sdk::ReaderWant& wanted, const Source& source) const;
+
+  void load_log();
+  uint64_t cells_of(const std::vector<tsr_reader_values>& values, size_t block, int64_t row);
+  size_t user_at(const std::vector<tsr_reader_values>& values, size_t block, int64_t row);
+  void read_in_order(size_t block, HistoryPart part);
+  void pass_block(size_t block, const std::vector<tsr_reader_values>& values, const HistoryPart* part);
+  void read_sorted(size_t block, HistoryPart part);
+  void read_users(const Origin& origin);
+  void lend_outputs(const std::vector<tsr_reader_values>& values);
+  void add_user(Output& out, std::string_view name) const;
+  void add_one(Output& out);
+  void add_user_sample(const UserSample& sample);
+  void add_events(Output& out, size_t user, int64_t begin, int64_t end) const;
+  void add_sample(const std::vector<tsr_reader_values>& values, int64_t row, size_t user, int64_t end);
+  void start_outputs(const std::vector<tsr_reader_values>& values);
+
+  HistoryOptions options_;
+  InnerReader inner_;
+  std::string described_;
+  std::vector<tessera::sdk::ReaderColumn> inner_columns_;
+  EventFiles events_;
+  std::unique_ptr<HistorySurvey> survey_;
+  std::vector<std::string> files_;
+  std::vector<tessera::sdk::ReaderColumn> columns_;
+  std::vector<Source> sources_;  // of columns_
+  std::vector<tessera::sdk::ReaderBlock> blocks_;
+  std::vector<Origin> origins_;  // of blocks_
+  std::vector<UserSample> samples_;
+
+  std::vector<tessera::sdk::ReaderWant> wants_;  // what the other reader reads
+  std::vector<size_t> cells_;                    // wants_ that are cells of the log
+  size_t user_want_ = 0, time_want_ = 0, by_want_ = 0;
+  std::vector<Output> outputs_;
+  std::vector<tsr_reader_values> values_;
+  TextNumbers texts_;  // of cells
+  HistoryLog log_;
+  bool loaded_ = false;              // the log has all events
+  size_t next_ = 0;                  // the block of events after those in the log, if events are read in order
+  std::vector<int64_t> log_counts_;  // by user: number of events that were in the log
+  std::vector<uint64_t> event_;      // the cells of an event
+};
+
+}  // namespace tessera_readers

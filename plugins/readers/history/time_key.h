@@ -1,0 +1,30 @@
+// The order of events in time.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <tuple>
+
+namespace tessera_readers {
+
+// A number or a time that can be compared with others of its kind.
+struct TimeKey {
+  double number = 0;  // for a time: seconds since 1970
+  int64_t rest = 0;   // added to it: nanoseconds of a time, or the low bits of an integer that a double does not hold
+  bool operator<(const TimeKey& other) const { return std::tie(number, rest) < std::tie(other.number, other.rest); }
+};
+
+// Parses the times of a column. The first value decides if they are numbers, or dates and times.
+class TimeKeys {
+ public:
+  enum class Form { kUnknown, kNumber, kTime };
+  // Unset: the text is empty, or is of no form or of another one than the first value.
+  std::optional<TimeKey> parse(std::string_view text);
+  Form form() const { return form_; }
+
+ private:
+  Form form_ = Form::kUnknown;
+};
+
+}  // namespace tessera_readers
