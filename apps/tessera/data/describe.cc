@@ -5,6 +5,7 @@
 
 #include "data/columns_toml.h"
 #include "data/decisions.h"
+#include "data/history_note.h"
 #include "data/label_choice.h"
 #include "data/model_toml.h"
 #include "data/odd_texts.h"
@@ -62,7 +63,7 @@ Description describe_files(const Runtime& runtime, const DescribeOptions& option
                     out.guess.empty() ? "" : comment(out.guess),
                     "\n[data]\nreader = ", quoted(features.missing_words ? looked.missing_words_reader : looked.reader),
                     "\npath = ", quoted(options.path), "\n", data_sizes(facts), copies_of(looked), test.text,
-                    "test_fraction = ", kTested, "\n", features.text,
+                    "test_fraction = ", kTested, "\n", history_note(columns, decisions), features.text,
                     model_toml(columns, labels, features, facts, test.in_time));
   out.page = profile_page(columns, decisions, str_cat(options.path, ": ", rows, "."), out.job);
   return out;

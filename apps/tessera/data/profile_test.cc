@@ -14,6 +14,7 @@
 #include "data/columns_toml.h"
 #include "data/decisions.h"
 #include "data/encoding.h"
+#include "data/history_note.h"
 #include "data/label_choice.h"
 #include "data/odd_texts.h"
 #include "data/test_choice.h"
@@ -438,6 +439,24 @@ TEST(TestSplit, SortedFilesAreSaid) {
   part = test_split(columns, decide(columns, labels), labels);
   EXPECT_TRUE(part.in_time);
   EXPECT_THAT(part.text, HasSubstr("test = \"last\"\n"));
+}
+
+TEST(HistoryNote, ComesForRowsOfAUserATimeAndAnItem) {
+  std::vector<ColumnSeen> columns;
+  columns.push_back(look("y", 5000, [](int i) { return str_cat(i % 2); }));
+  columns.push_back(look("user_id", 5000, [](int i) { return str_cat("u", i % 100); }));
+  columns.push_back(look("shop", 5000, [](int i) { return str_cat("s", i % 9); }));
+  columns.push_back(look("film", 5000, [](int i) { return str_cat("f", i * 7 % 300); }));
+  columns.push_back(look("seen_at", 5000, [](int i) { return str_cat("2024-01-", 10 + (i * 7) % 19, " 10:00"); }));
+  const Labels labels = choose_labels(columns, "y");
+  std::string note = history_note(columns, decide(columns, labels));
+  EXPECT_TRUE(note.starts_with("# ")) << note;
+  std::erase(note, '#');
+  std::replace(note.begin(), note.end(), '\n', ' ');
+  note.erase(std::unique(note.begin(), note.end(), [](char a, char b) { return a == ' ' && b == ' '; }), note.end());
+  EXPECT_THAT(note, HasSubstr(R"([history] with user = "user_id", time = "seen_at" and columns = ["film"])"));
+  columns[4] = look("seen_at", 5000, [](int i) { return str_cat("place ", i % 4); });
+  EXPECT_EQ(history_note(columns, decide(columns, labels)), "");
 }
 
 TEST(Encoding, IsToldByTheBytes) {

@@ -18,6 +18,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::StartsWith;
 
 std::string error_of(const std::string& text, const std::vector<std::string>& overrides = {}) {
@@ -159,6 +160,19 @@ TEST(Effects, OfKeysThatNeedAnother) {
   EXPECT_EQ(error_of("[validation]\nsplit = \"last\"\n", {"validation.fraction=0"}), "no error") << "switched off";
   EXPECT_THAT(error_of("[metrics]\nwindow = 50\n"), HasSubstr("metrics.window has no effect"));
   EXPECT_EQ(error_of("[metrics]\nwindow = 50\ntraining = \"ne\"\n"), "no error");
+}
+
+TEST(Effects, OfHistories) {
+  const std::string data = "[data]\npath = \"a.csv\"\n";
+  EXPECT_THAT(error_of(data + "[history]\nlength = 20\n"),
+              HasSubstr("job.toml:4: history.length has no effect: set history.user"));
+  EXPECT_THAT(error_of("[data]\nreader = \"synthetic\"\n[history]\nuser = \"u\"\n"),
+              HasSubstr("history.user has no effect: the reader \"synthetic\" generates its data"));
+  EXPECT_THAT(error_of(data + "[history]\nuser = \"u\"\nlength = 0\n"), HasSubstr("history.length"));
+  EXPECT_THAT(error_of(data + "[history]\nuser = \"u\"\nsplit = \"last\"\n"), HasSubstr("leave_one_out"));
+  const Config c = parse_config(data + "[history]\nuser = \"u\"\ncolumns = [\"a\", \"b\"]\n", "j", {});
+  EXPECT_EQ(parse_config(to_toml(c), "printed", {}), c);
+  EXPECT_THAT(to_toml(Config()), Not(HasSubstr("[history]")));
 }
 
 TEST(Effects, OfWhatEveryTableSaysItself) {

@@ -33,7 +33,7 @@ const std::vector<Field<HistoryConfig>>& fields<HistoryConfig>() {
        "Samples for validation and test: each user's last two (`leave_one_out`), by `time`, or by `users`. `none`: "
        "as [data] and [validation] say.",
        {.choices = {"none", "leave_one_out", "time", "users"}}},
-      {"validation_from", &S::validation_from, "", "First time of the samples for validation. Empty: none is."},
+      {"validation_from", &S::validation_from, "", "First time of the samples for validation. Empty: no validation."},
       {"test_from", &S::test_from, "", "First time of the samples for the test."},
       {"validation_share",
        &S::validation_share,
