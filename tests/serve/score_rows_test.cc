@@ -66,6 +66,16 @@ std::vector<float> weights_of(const InferRequest& request, size_t f) {
   return {request.features[f].weights.begin(), request.features[f].weights.end()};
 }
 
+// A column of another name in the files has only that one: the model's own name is no column of a row.
+TEST_F(ScoreRows, NameTheColumnsOfTheFiles) {
+  std::string text = kShopColumns;
+  text.insert(text.find("\"as\": \"ids\", \"table\": \"user\""), "\"column\": \"history.user\", ");
+  columns_ = data::Columns(text, "the test");
+  EXPECT_THAT(ids_of(parse(R"([{"history.user": "bob", "price": 0, "item": 7}])"), 0), ElementsAre(2));
+  EXPECT_THAT(refused_row(R"({"user": "bob", "price": 0, "item": 7})"),
+              HasSubstr("row 2: the model has no column \"user\"; the nearest is"));
+}
+
 TEST_F(ScoreRows, AreWhatTheFilesHad) {
   const InferRequest request = parse(R"([{"user": "bob", "price": 0, "age": 31, "item": 7.5, "click": 1},
                                         {"price": "1.718281828", "user": ["ann", 4, true], "item": null},

@@ -176,7 +176,7 @@ class RowsReader final : public nlohmann::json_sax<nlohmann::json> {
     const auto found = by_field_.find(key_);
     current_ = found == by_field_.end() ? std::vector<RowColumn*>() : found->second;
     for (RowColumn* column : current_) column->begin(row_);
-    if (!current_.empty() || (limits_.columns != nullptr && is_of_data())) return;
+    if (!current_.empty() || (limits_.columns != nullptr && limits_.columns->reads(key_))) return;
     std::vector<std::string> known;
     for (const RowColumn& column : columns_) {  // several may read the same key
       const std::string& field = column.form().field;
@@ -185,11 +185,6 @@ class RowsReader final : public nlohmann::json_sax<nlohmann::json> {
     fail(Code::kInvalidArgument, "row ", row_, ": the model has no column \"", shown(key_), '"',
          sdk::nearest_text(key_, known), ", of ", listed(known));
   }
-  bool is_of_data() const {
-    const ColumnConfig* const column = limits_.columns->column(key_);
-    return column != nullptr && column->cross.empty();
-  }
-
   bool value(const RowValue& v, bool is_key) {
     switch (top()) {
       case InRows::kRow:

@@ -387,6 +387,11 @@ const ColumnConfig* Columns::column(const std::string& name) const {
   return column == nullptr ? nullptr : &column->config;
 }
 
+bool Columns::reads(const std::string& field) const {
+  return std::any_of(columns_.begin(), columns_.end(),
+                     [&](const Column& c) { return c.config.cross.empty() && c.field() == field; });
+}
+
 void Columns::encode(const std::string& name, int64_t rows, const tsr_reader_values& values, Ids& out) const {
   encode(named(name), {"", 0, 0, rows}, values, out);
 }

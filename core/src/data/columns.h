@@ -94,6 +94,8 @@ class Columns {
   };
   // Encodes single columns, for requests. Null: there is no such column.
   const ColumnConfig* column(const std::string& name) const;
+  // True if some column reads the column `field` of the files.
+  bool reads(const std::string& field) const;
   // TSR_READER_TEXT, ...: the type in which its values are read. Texts are parsed with `take`, `decimal` and `strip`.
   static int32_t type_of(const ColumnConfig& column);
   // encode() takes a column of ids that is no cross. cross() takes a cross, with its parts' ids in the order of

@@ -100,7 +100,9 @@ void HistoryReader::list_columns() {
   columns_.clear();
   sources_.clear();
   if (options_.of_users()) {
-    columns_.push_back(*find_column(inner_columns_, options_.user));
+    ReaderColumn user = *find_column(inner_columns_, options_.user);
+    if (user.type != TSR_READER_INT64) user.type = TSR_READER_TEXT;
+    columns_.push_back(std::move(user));
     sources_.push_back({Source::Kind::kUser, options_.user});
     columns_.push_back({kLabel, TSR_READER_INT64});
     sources_.push_back({Source::Kind::kLabel, ""});

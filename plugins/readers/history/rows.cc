@@ -37,8 +37,10 @@ size_t HistoryReader::cell_for(const std::string& column, int32_t type) {
 
 void HistoryReader::check_wanted(const ReaderWant& wanted, const Source& source) const {
   const bool list = source.kind != Source::Kind::kUser && source.kind != Source::Kind::kLabel;
-  if (wanted.list == list && !wanted.weighted) return;
-  fail(TSR_UNIMPLEMENTED, "column \"", wanted.name, list ? "\" is a list" : "\" is one value", " without weights");
+  if (wanted.list != list || wanted.weighted)
+    fail(TSR_UNIMPLEMENTED, "column \"", wanted.name, list ? "\" is a list" : "\" is one value", " without weights");
+  if (source.kind == Source::Kind::kUser && wanted.type != TSR_READER_TEXT && wanted.type != TSR_READER_INT64)
+    fail(TSR_UNIMPLEMENTED, "column \"", wanted.name, "\" has users, which are texts or integers");
 }
 
 void HistoryReader::select(std::span<const ReaderWant> wants) {

@@ -1,0 +1,274 @@
+// Models of histories that [history] makes from rows of events: equal to histories that were prepared, equal on any
+// number of ranks, and continued exactly.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "job_file.h"
+#include "tessera/error.h"
+#include "tessera_program.h"
+
+namespace tessera::test::event_history_test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+constexpr int kUsers = 40, kItems = 20;
+
+constexpr const char* kNextItem = R"(
+job = {seed = 3, device = "cpu", threads = 1}
+comm = {backend = "tcp"}
+model = {embedding_dim = 8}
+metrics = {names = ["rank.hit_rate@1", "rank.mrr"]}
+validation = {split = "data", fraction = 0.5, monitor = "rank.mrr"}
+dense_optimizer = {name = "adam", learning_rate = 0.01}
+table_defaults = {optimizer = {name = "exact_adagrad", learning_rate = 0.2, eps = 1e-8}, init_range = 0.5}
+[[table]]
+name = "user"
+rows = 40
+[[table]]
+name = "item"
+rows = 21
+features = ["items", "next", "seen", "drawn?draw=all&first=1&during=training", "all?draw=all&first=1&during=evaluation"]
+pooling = "none"
+[[layer]]
+name = "states"
+type = "linear"
+inputs = ["items"]
+options = {width = 8}
+[[layer]]
+name = "compared"
+type = "item_loss"
+inputs = ["states", "next", "drawn", "next:ids", "drawn:ids"]
+[[layer]]
+name = "ranks"
+type = "item_ranks"
+inputs = ["states", "all", "next:ids", "all:ids", "seen:ids"]
+options = {seen = true}
+[[head]]
+name = "loss"
+input = "compared"
+loss = "product"
+[[head]]
+name = "rank"
+input = "ranks"
+loss = "product"
+)";
+
+constexpr const char* kNextColumns = R"(
+[[column]]
+name = "label"
+column = "history.label"
+as = "label"
+[[column]]
+name = "user"
+[[column]]
+name = "items"
+column = "history.item"
+[[column]]
+name = "next"
+column = "next.item"
+[[column]]
+name = "seen"
+column = "seen.item"
+)";
+
+constexpr const char* kRanking = R"(
+job = {seed = 3, device = "cpu", threads = 1}
+comm = {backend = "tcp"}
+model = {embedding_dim = 8}
+table_defaults = {optimizer = {name = "exact_adagrad", learning_rate = 0.05, eps = 1e-8}}
+[[table]]
+name = "user"
+rows = 40
+[[table]]
+name = "item"
+rows = 21
+features = ["item", "items"]
+pooling = "none"
+[[layer]]
+name = "target"
+type = "sum_pooling"
+inputs = ["item"]
+[[layer]]
+name = "interest"
+type = "target_attention"
+inputs = ["target", "items"]
+options = {widths = [8]}
+[[layer]]
+name = "top"
+type = "mlp"
+inputs = ["pooled", "target", "interest"]
+options = {widths = [8, 1]}
+[[head]]
+name = "click"
+input = "top"
+loss = "binary_cross_entropy"
+label = "good"
+[[column]]
+name = "good"
+as = "label"
+[[column]]
+name = "user"
+[[column]]
+name = "item"
+[[column]]
+name = "items"
+column = "history.item"
+)";
+
+class EventHistories : public testing::Test, protected JobFile {
+ protected:
+  // Users go round the items, each from another one on. The rows are in no order but that of a user's times.
+  EventHistories() {
+    std::string lines;
+    std::vector<std::pair<int, std::string>> events;
+    for (int user = 0; user < kUsers; ++user) {
+      lines += std::to_string(user);
+      for (int i = 0; i < events_of(user); ++i) {
+        const int item = 1 + (3 * user + i) % kItems;
+        lines += str_cat(' ', item);
+        // A user's first event decides where it comes in prepared histories.
+        events.emplace_back(i == 0 ? user : 1000 * i + user * 7 % 40,
+                            str_cat(user, ',', item, ',', 1000 * i + user, ',', (user + item) % 3 == 0 ? 1 : 0, '\n'));
+      }
+      lines += '\n';
+    }
+    std::stable_sort(events.begin(), events.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::string rows = "user,item,at,good\n";
+    for (const auto& [place, row] : events) rows += row;
+    write("histories.txt", lines);
+    write("events.csv", rows);
+  }
+  static int events_of(int user) { return 4 + user % 7; }
+  std::string next_item(const std::string& history) const {
+    return str_cat(kNextItem, kNextColumns, "[data]\nbatch = 16\nepochs = 6\npath = \"", file("events.csv"), "\"\n",
+                   history);
+  }
+  std::string ranking(const std::string& more) const {
+    return str_cat(kRanking, "[data]\nbatch = 16\nepochs = 2\npath = \"", file("events.csv"), "\"\n", more);
+  }
+};
+
+constexpr const char* kUsersHistory = R"(
+[history]
+user = "user"
+time = "at"
+columns = ["item"]
+length = 5
+samples = "users"
+split = "leave_one_out"
+)";
+constexpr const char* kEventsHistory = R"(
+[history]
+user = "user"
+time = "at"
+columns = ["item"]
+length = 5
+)";
+
+TEST_F(EventHistories, AreThoseThatWerePrepared) {
+  write("job.toml", str_cat(kNextItem, "[data]\nreader = \"user-items?history=5\"\nbatch = 16\nepochs = 6\npath = \"",
+                            file("histories.txt"), "\"\n"));
+  const json prepared = trained(1);
+  ASSERT_FALSE(prepared.is_null());
+  write("job.toml", next_item(kUsersHistory));
+  for (const char* order : {"file", "sort"}) {
+    const json made = trained(1, settings({str_cat("history.order=", order)}));
+    ASSERT_FALSE(made.is_null());
+    EXPECT_EQ(losses_of(made), losses_of(prepared)) << order;
+    EXPECT_EQ(made.at("test").at("rank.mrr"), prepared.at("test").at("rank.mrr")) << order;
+  }
+  const json two = trained(2);
+  ASSERT_FALSE(two.is_null());
+  expect_same_losses(prepared, two, 1e-3);
+}
+
+// Each rank reads some of the blocks, and all see the whole histories.
+TEST_F(EventHistories, AreTheSameOnAnyNumberOfRanks) {
+  std::string rows = "user,item,at,good\n";
+  for (int i = 0; i < 4000; ++i)
+    rows += str_cat(i * 7 % kUsers, ',', 1 + i * 11 % kItems, ',', i / 2, ',', i * 13 % 3 == 0 ? 1 : 0, '\n');
+  write("events.csv", rows);
+  // The buffer holds a fraction of the samples, so that each rank reads its part of each window's blocks.
+  write("job.toml", str_cat(ranking(kEventsHistory)));
+  const Arguments streamed = settings({"data.buffer_mib=0.2", "data.test=last"});
+  const json one = trained(1, streamed);
+  ASSERT_FALSE(one.is_null());
+  expect_same_losses(one, trained(2, streamed));
+  expect_same_losses(one, trained(3, streamed));
+  const json kept = trained(1, settings({"data.shuffle=false", "data.test=last"}));
+  ASSERT_FALSE(kept.is_null());
+  EXPECT_EQ(losses_of(trained(1, streamed + settings({"data.shuffle=false"}))), losses_of(kept));
+}
+
+TEST_F(EventHistories, GoOnInTheMiddleOfAnEpoch) {
+  const auto check = [&](const Arguments& how, int first) {
+    const std::string saved = file("saved" + std::to_string(first));
+    const json whole = trained(1, how);
+    ASSERT_FALSE(whole.is_null());
+    ASSERT_FALSE(trained(1, how + Arguments{"--save", saved, "--max-steps", std::to_string(first)}).is_null());
+    const json rest = trained(1, how + Arguments{"--save", saved, "--resume"});
+    ASSERT_FALSE(rest.is_null());
+    EXPECT_EQ(rest.at("first_step"), first);
+    const std::vector<double> all = losses_of(whole);
+    EXPECT_EQ(losses_of(rest), std::vector<double>(all.begin() + first, all.end()));
+    for (const json* report : {&rest, &whole}) EXPECT_GT(report->at("test").at("samples"), 0);
+    json mine = rest.at("test"), other = whole.at("test");
+    mine.erase("seconds");
+    other.erase("seconds");
+    EXPECT_EQ(mine, other);
+  };
+  write("job.toml", ranking(kEventsHistory));
+  check(settings({"data.buffer_mib=0.02", "data.test=last"}), 7);
+  write("job.toml", next_item(kUsersHistory));
+  check({}, 4);
+}
+
+// The packed model gives users' next items for the events of a file, and refuses other jobs.
+TEST_F(EventHistories, AnswerWhatComesNext) {
+  write("job.toml", next_item(kUsersHistory));
+  succeed(train(1, {"--save", file("saved"), "--set", "data.epochs=12"}));
+  succeed({"quantize", "--load", file("saved"), "--save", file("model"), "--weights", "fp32"});
+  succeed({"predict", "--model", file("model"), "--config", path(), "--set", "history.samples=requests", "--set",
+           "history.split=none", "--top-k", "1", "--items", "item", "--query", "states", "--format", "jsonl",
+           "--output", file("items.jsonl")});
+  std::ifstream in(file("items.jsonl"));
+  int users = 0, right = 0;
+  for (std::string line; std::getline(in, line); ++users) {
+    const int last = (3 * users + events_of(users) - 1) % kItems;
+    right += json::parse(line).at("items").at(0) == 1 + (last + 1) % kItems ? 1 : 0;
+  }
+  EXPECT_EQ(users, kUsers);
+  EXPECT_GT(right, 36);
+}
+
+TEST_F(EventHistories, WrongJobsAreNamed) {
+  const auto refused = [&](const Arguments& how) {
+    const Finished done = train(0, how);
+    EXPECT_EQ(done.status, 2) << done.output;
+    return done.output;
+  };
+  write("job.toml", ranking(kEventsHistory));
+  EXPECT_THAT(refused(settings({"history.length=0"})), HasSubstr("history.length"));
+  EXPECT_THAT(refused(settings({"history.time=\"\""})), HasSubstr("history.time is empty"));
+  EXPECT_THAT(refused(settings({"history.time=when"})), HasSubstr("history.time: the files have no column \"when\""));
+  EXPECT_THAT(refused(settings({"history.values=[\"a\"]"})), HasSubstr("history.values has no effect: set history.by"));
+  EXPECT_THAT(refused(settings({"history.split=time", "history.test_from=\"999999\""})),
+              HasSubstr("history.split = \"time\" leaves no sample of "));
+  EXPECT_THAT(refused(settings({"data.reader=\"growing(csv)\""})),
+              HasSubstr("[history] makes histories from files, but the rows that \"growing\" reads have no end"));
+  std::string rows = contents(file("events.csv"));
+  write("events.csv", rows + "0,3,0,1\n");
+  EXPECT_THAT(refused({}), HasSubstr("the event is earlier than one of the same user, \"0\", in a row before it: sort "
+                                     "the files by time, or set history.order = \"sort\""));
+  write("events.csv", rows + ",3,99999,1\n");
+  EXPECT_THAT(refused({}), HasSubstr("column \"user\": the event has no user: leave out such rows"));
+}
+
+}  // namespace
+}  // namespace tessera::test::event_history_test
