@@ -5,7 +5,11 @@
 namespace tessera_readers {
 namespace {
 
-constexpr int64_t kSlack = 64;  // events that a log may have beyond twice those it needs
+// A log is cut to the events that it needs when it has this many, so that cutting costs each event a few copies.
+int64_t most_of(int64_t needed) {
+  constexpr int64_t kLeast = 16;
+  return needed + needed / 2 + kLeast;
+}
 
 }  // namespace
 
@@ -36,7 +40,7 @@ void HistoryLog::put(size_t user, int64_t place, int64_t count, uint64_t pool, c
 }
 
 void HistoryLog::trim(size_t user) {
-  if (size(user) < 2 * options_->longest() + kSlack) return;
+  if (size(user) < most_of(options_->longest())) return;
   std::vector<uint64_t>& log = users_[user];
   size_t to = 0;
   for (const int64_t event : history(user, size(user))) {
@@ -48,7 +52,7 @@ void HistoryLog::trim(size_t user) {
 }
 
 void HistoryLog::keep_last(size_t user, int64_t events) {
-  if (size(user) < 2 * events + kSlack) return;
+  if (size(user) < most_of(events)) return;
   std::vector<uint64_t>& log = users_[user];
   log.erase(log.begin(), log.end() - static_cast<std::ptrdiff_t>(static_cast<size_t>(events) * stride_));
 }
