@@ -13,6 +13,7 @@
 #include "command.h"
 #include "config/json.h"
 #include "data/arriving_rows.h"
+#include "data/history_reader.h"
 #include "data/reader_choice.h"
 #include "data/readers.h"
 #include "data/test_split.h"
@@ -260,6 +261,7 @@ Dataset read_data(const PredictArguments& a, const Session& session) {
   if (a.part == "all" && data::test_file(data).empty()) {  // rows keep the order of the files
     data.test.clear();
     data.test_fraction = 0;
+    config.history = data::without_split(config.history);
   }
   data.reader = data::ArrivingRows::file_reader(session.runtime, data.reader);
   if (!a.data.empty()) data.path = a.data;
@@ -391,6 +393,8 @@ void predict_data(const PredictArguments& a, Session& session, const std::string
   std::vector<Samples> parts;
   int64_t rows = 0;
   if (a.part != "test") parts.push_back(data.train), rows += data.train_rows();
+  const int64_t validation = a.part == "all" ? data.validation.size() : 0;  // rows that the reader keeps for it
+  if (validation > 0) parts.push_back(data.validation), rows += validation;
   if (a.part != "train") parts.push_back(data.test), rows += data.test_rows();
   if (a.part != "all" && rows == 0)
     throw UsageError(str_cat("--part ", a.part, ": there are no such rows in ", data.name));
@@ -406,10 +410,10 @@ void predict_data(const PredictArguments& a, Session& session, const std::string
   const bool two_parts = data.train_rows() > 0 && data.test_rows() > 0;
   scores.finish(!two_parts          ? ""
                 : a.part == "train" ? ", without its test part"
-                : a.part == "test"
-                    ? ", its test part"
-                    : str_cat(", all rows: ", data.train_rows(), " that a job of this config trains on and ",
-                              data.test_rows(), " of its test part (--part test)"));
+                : a.part == "test"  ? ", its test part"
+                                    : str_cat(", all rows: ", data.train_rows(), " that a job of this config trains on",
+                                             validation > 0 ? str_cat(", ", validation, " for its validation") : "",
+                                              " and ", data.test_rows(), " of its test part (--part test)"));
 }
 
 }  // namespace

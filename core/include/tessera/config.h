@@ -161,6 +161,8 @@ struct DataConfig {
   std::string index_dist = "uniform";
   double buffer_mib = 256;
   std::string order_by;
+  // Set by the library, and no key: the reader that a model keeps for later data. Empty: `reader`.
+  std::string later_reader;
   bool operator==(const DataConfig&) const = default;
 };
 
@@ -221,7 +223,7 @@ struct ColumnConfig {
 
 // Histories of users, made from rows of events. If `user` is empty, there are none.
 struct HistoryConfig {
-  std::string component = "history";
+  std::string component = "histories";
   std::string user;
   std::string time;
   std::vector<std::string> columns;

@@ -98,7 +98,8 @@ int32_t Columns::type_of(const ColumnConfig& c) {
   return rounded && (c.as == "dense" || c.as == "weight") ? TSR_READER_FLOAT32 : TSR_READER_FLOAT64;
 }
 
-Columns::Columns(const Config& config) : reader_(config.data.reader) {
+Columns::Columns(const Config& config)
+    : reader_(config.data.later_reader.empty() ? config.data.reader : config.data.later_reader) {
   if (config.columns.empty()) {
     fail(Code::kInvalidArgument, "data.reader = \"", reader_,
          "\" needs [[column]]s that say which column is the label, and which are dense or ids: `tessera data describe ",

@@ -341,7 +341,8 @@ Dataset read_files(const Runtime& runtime, const Config& config, const std::stri
     test.part->select(columns.wanted());
     test_files = pieces_of(*test.part, 0, test.part->files(), data.limit);
   }
-  const int64_t test_bytes = test.part ? memory_of(*test.part, test_files, columns) : 0;
+  const int64_t test_bytes = memory_of(test.part ? *test.part : *train.part, test_files, columns) +
+                             memory_of(*train.part, validation, columns);
   const bool keep = form.described || memory_of(*train.part, parts.files, columns) + test_bytes <= budget.all;
   divide(*train.part, form.test, static_cast<uint64_t>(config.job.seed), keep, &parts);
   if (form.test.rows == TestSplit::Rows::kFile) parts.test = std::move(test_files);

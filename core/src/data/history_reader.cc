@@ -57,4 +57,14 @@ std::string history_reader(const HistoryConfig& history, const std::string& read
   return str_cat(history.component, options, "(", reader, ")");
 }
 
+HistoryConfig without_split(HistoryConfig history) {
+  const HistoryConfig defaults;
+  history.split = defaults.split;
+  history.validation_from = defaults.validation_from;
+  history.test_from = defaults.test_from;
+  history.validation_share = defaults.validation_share;
+  history.test_share = defaults.test_share;
+  return history;
+}
+
 }  // namespace tessera::data

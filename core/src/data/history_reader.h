@@ -7,8 +7,11 @@
 
 namespace tessera::data {
 
-// Returns `reader`, or the component around it that makes the histories: history?user="name"&...(csv). Texts are in
+// Returns `reader`, or the component around it that makes the histories: histories?user="name"&...(csv). Texts are in
 // quotes, so that none is a number, and %XX stands for characters that have a meaning in a component's name.
 std::string history_reader(const HistoryConfig& history, const std::string& reader);
+
+// The same histories, for samples that are not divided into parts.
+HistoryConfig without_split(HistoryConfig history);
 
 }  // namespace tessera::data

@@ -65,7 +65,13 @@ std::string reader_of(const Runtime& runtime, const DataConfig& data) {
 }
 
 void choose_reader(const Runtime& runtime, Config& config) {
-  config.data.reader = history_reader(config.history, reader_of(runtime, config.data));
+  if (config.history.user.empty()) {
+    config.data.reader = reader_of(runtime, config.data);
+    return;
+  }
+  const std::string events = reader_of(runtime, config.data);
+  config.data.reader = history_reader(config.history, events);
+  config.data.later_reader = history_reader(without_split(config.history), events);
   config.history = {};
 }
 

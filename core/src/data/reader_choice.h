@@ -18,8 +18,8 @@ std::string reader_of(const Runtime& runtime, const DataConfig& data);
 // A second call changes nothing.
 void choose_reader(const Runtime& runtime, Config& config);
 
-// What the reader knows of its columns and files, as JSON; empty: nothing, so that the job must have [[column]]s. kInvalidArgument, with the nearest
-// name: there is no such reader.
+// The reader's description of its columns and files, as JSON; empty: it has none, so that the job must have
+// [[column]]s. kInvalidArgument, with the nearest name: there is no such reader.
 std::string description_of(const Runtime& runtime, const std::string& reader, const std::string& path);
 
 }  // namespace tessera::data

@@ -1,4 +1,4 @@
-// Values of a column, which the reader history collects value by value.
+// Values of a column, which the reader histories collects value by value.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The options of the reader history, which are the keys of [history].
+// The options of the reader histories, which are the keys of [history].
 #pragma once
 
 #include <array>

@@ -23,7 +23,7 @@ constexpr int64_t kIdBytes = 2;  // the core counts two bytes of text for an id 
 
 const tsr_instance& inner_of(const tessera::sdk::Setup& setup) {
   if (setup.inner == nullptr)
-    fail(TSR_INVALID_ARGUMENT, "history needs another reader for its events: name it, as in history?user=id(csv)");
+    fail(TSR_INVALID_ARGUMENT, "histories needs another reader for its events: name it, as in histories?user=id(csv)");
   if (tessera::sdk::extension_of<tsr_reader_arriving>(*setup.inner, TSR_READER_ARRIVING) != nullptr)
     fail(TSR_INVALID_ARGUMENT, "[history] makes histories from files, but the rows that \"", setup.inner->component->id,
          "\" reads have no end: write them to files first");

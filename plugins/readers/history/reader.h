@@ -1,4 +1,4 @@
-// The reader history: causal histories of users, made from the events that another reader reads.
+// The reader histories: causal histories of users, made from the events that another reader reads.
 //
 // An event's history has the events of its user before it. The order is that of time; events of one time are in the
 // order of the files. If the files have that order, the reader keeps only the events that histories may still need, and
@@ -32,7 +32,7 @@ class HistoryReader : public tessera::sdk::Reader {
   std::span<const tsr_reader_values> read(int64_t block) override;
 
  private:
-  // What a column is made of.
+  // The source of a column.
   struct Source {
     enum class Kind { kEvent, kHistory, kNext, kSeen, kUser, kLabel };
     Kind kind = Kind::kEvent;
@@ -46,7 +46,7 @@ class HistoryReader : public tessera::sdk::Reader {
     size_t from = 0;  // the wanted column of kEvent; the cell of a history
     HistoryColumn values;
   };
-  // Where a block's samples come from: a block of events, or users of samples_.
+  // The source of a block's samples: a block of events, or users of samples_.
   struct Origin {
     HistoryPart part;
     size_t first, end;

@@ -1,4 +1,4 @@
-// Tests the reader history over the reader csv.
+// Tests the reader histories over the reader csv.
 #include "history/reader.h"
 
 #include <gmock/gmock.h>

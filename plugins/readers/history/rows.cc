@@ -1,4 +1,4 @@
-// The values that the reader history gives for its columns.
+// The values that the reader histories gives for its columns.
 #include <algorithm>
 #include <bit>
 #include <utility>

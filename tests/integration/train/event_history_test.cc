@@ -234,9 +234,8 @@ TEST_F(EventHistories, AnswerWhatComesNext) {
   write("job.toml", next_item(kUsersHistory));
   succeed(train(1, {"--save", file("saved"), "--set", "data.epochs=12"}));
   succeed({"quantize", "--load", file("saved"), "--save", file("model"), "--weights", "fp32"});
-  succeed({"predict", "--model", file("model"), "--config", path(), "--set", "history.samples=requests", "--set",
-           "history.split=none", "--top-k", "1", "--items", "item", "--query", "states", "--format", "jsonl",
-           "--output", file("items.jsonl")});
+  succeed({"predict", "--model", file("model"), "--config", path(), "--set", "history.samples=requests", "--top-k", "1",
+           "--items", "item", "--query", "states", "--format", "jsonl", "--output", file("items.jsonl")});
   std::ifstream in(file("items.jsonl"));
   int users = 0, right = 0;
   for (std::string line; std::getline(in, line); ++users) {
@@ -245,6 +244,40 @@ TEST_F(EventHistories, AnswerWhatComesNext) {
   }
   EXPECT_EQ(users, kUsers);
   EXPECT_GT(right, 36);
+}
+
+// All events of a file are scored in its order, whatever parts the model's job had.
+TEST_F(EventHistories, AreScoredInTheOrderOfTheFile) {
+  write("job.toml", ranking(str_cat(kEventsHistory, "split = \"leave_one_out\"\n")));
+  succeed(train(1, {"--save", file("saved")}));
+  succeed({"quantize", "--load", file("saved"), "--save", file("model"), "--weights", "fp32"});
+  std::ifstream in(file("events.csv"));
+  std::string wanted, line;
+  for (std::getline(in, line); std::getline(in, line);) wanted += line.back();
+  for (const Arguments& how : {Arguments{"--data", file("events.csv")}, Arguments{"--config", path()}}) {
+    succeed(Arguments{"predict", "--model", file("model"), "--format", "jsonl", "--output", file("scores.jsonl")} +
+            how);
+    std::ifstream scores(file("scores.jsonl"));
+    std::string labels;
+    while (std::getline(scores, line)) labels += std::to_string(json::parse(line).at("label").get<int>());
+    EXPECT_EQ(labels, wanted) << how[0];
+  }
+  succeed({"predict", "--model", file("model"), "--config", path(), "--part", "test", "--format", "jsonl", "--output",
+           file("test.jsonl")});
+  const std::string test = contents(file("test.jsonl"));
+  EXPECT_EQ(std::count(test.begin(), test.end(), '\n'), kUsers);
+}
+
+// The rows that a reader keeps for validation are some of all rows.
+TEST_F(EventHistories, AreScoredWithThoseForValidation) {
+  write("job.toml", next_item(kUsersHistory));
+  succeed(train(1, {"--save", file("saved")}));
+  succeed({"quantize", "--load", file("saved"), "--save", file("model"), "--weights", "fp32"});
+  succeed({"predict", "--model", file("model"), "--data", file("histories.txt"), "--reader", "user-items?history=5",
+           "--top-k", "1", "--items", "item", "--query", "states", "--format", "jsonl", "--output",
+           file("items.jsonl")});
+  const std::string items = contents(file("items.jsonl"));
+  EXPECT_EQ(std::count(items.begin(), items.end(), '\n'), 3 * kUsers);
 }
 
 TEST_F(EventHistories, WrongJobsAreNamed) {
