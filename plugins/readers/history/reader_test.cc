@@ -236,6 +236,20 @@ TEST_F(HistoryReaderTest, AnyBlockAtAnyTime) {
   }
 }
 
+// A user's events may be in several files, which come in the order of their names.
+TEST_F(HistoryReaderTest, HistoriesGoOverFiles) {
+  dir_.write("b.csv", "who,when,what\na,3,x\na,4,y\n");
+  dir_.write("a.csv", "who,when,what\na,1,u\nb,2,v\na,3,w\n");
+  for (const char* order : {"file", "sort"}) {
+    const auto made = reader(std::string(R"("order": ")") + order + '"');
+    made->open(dir_.path() + "/[ab].csv", 1 << 20);
+    EXPECT_THAT(rows_of(*made, kHistory), ElementsAre("a|u|", "b|v|", "a|w|u", "a|x|u w", "a|y|u w x")) << order;
+    EXPECT_EQ(made->files().size(), 2U);
+    EXPECT_EQ(made->blocks()[1].file, 1);
+    EXPECT_EQ(made->blocks()[1].first_row, 0);
+  }
+}
+
 TEST_F(HistoryReaderTest, TimesAreNumbersOrDates) {
   EXPECT_THAT(rows(R"("order": "sort")", kHistory,
                    "who,when,what,act\na,2024-02-01 10:00:00.000000002,x,\na,2024-02-01,y,\na,2024-02-01 "
