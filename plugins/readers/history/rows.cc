@@ -72,6 +72,7 @@ void HistoryReader::select(std::span<const ReaderWant> wants) {
   time_want_ = want({options_.time, TSR_READER_TEXT});
   if (!options_.by.empty()) by_want_ = want({options_.by, TSR_READER_TEXT});
   inner_.select(wants_);
+  texts_ = TextNumbers();
   log_.start(options_, cells_.size(), item);
   log_counts_.assign(survey_->users().size(), 0);
   loaded_ = false;
