@@ -209,7 +209,8 @@ TEST_F(EventHistories, AreTheSameOnAnyNumberOfRanks) {
 TEST_F(EventHistories, GoOnInTheMiddleOfAnEpoch) {
   const auto check = [&](const Arguments& how, int first) {
     const std::string saved = file("saved" + std::to_string(first));
-    const json whole = trained(1, how);
+    const std::string at_once = file("whole" + std::to_string(first));
+    const json whole = trained(1, how + Arguments{"--save", at_once});
     ASSERT_FALSE(whole.is_null());
     ASSERT_FALSE(trained(1, how + Arguments{"--save", saved, "--max-steps", std::to_string(first)}).is_null());
     const json rest = trained(1, how + Arguments{"--save", saved, "--resume"});
@@ -222,6 +223,11 @@ TEST_F(EventHistories, GoOnInTheMiddleOfAnEpoch) {
     mine.erase("seconds");
     other.erase("seconds");
     EXPECT_EQ(mine, other);
+    for (const char* part : {"/model.safetensors", "/optimizer.safetensors"}) {
+      const std::string wanted = contents(at_once + "/save-1" + part);
+      EXPECT_FALSE(wanted.empty());
+      EXPECT_EQ(contents(saved + "/save-2" + part), wanted) << part;
+    }
   };
   write("job.toml", ranking(kEventsHistory));
   check(settings({"data.buffer_mib=0.02", "data.test=last"}), 7);
