@@ -43,7 +43,8 @@ std::vector<std::string> names_of(const std::vector<ReaderColumn>& columns) {
 
 }  // namespace
 
-HistoryReader::HistoryReader(const tessera::sdk::Setup& setup) : options_(setup.options), inner_(inner_of(setup)) {}
+HistoryReader::HistoryReader(const tessera::sdk::Setup& setup)
+    : host_(setup.host), options_(setup.options), inner_(inner_of(setup)) {}
 
 const char* HistoryReader::describe(const std::string&) {
   described_ = R"({"own_past": true)";
@@ -64,6 +65,9 @@ void HistoryReader::open(std::string_view path, int64_t block_bytes) {
   events_.files = inner_.files();
   events_.blocks = inner_.whole_blocks();
   survey_ = std::make_unique<HistorySurvey>(options_, events_, inner_);
+  for (const std::string& value : survey_->absent_values())
+    host_.log(TSR_LOG_WARNING, "history.values: no event of " + events_.path + " has \"" + value + "\" in column \"" +
+                                   options_.by + "\", so these histories are empty");
   list_columns();
   files_ = events_.files;
   if (options_.parts() || options_.of_users()) {

@@ -84,6 +84,7 @@ class HistoryReader : public tessera::sdk::Reader {
   void add_sample(const std::vector<tsr_reader_values>& values, int64_t row, size_t user, int64_t end);
   void start_outputs(const std::vector<tsr_reader_values>& values);
 
+  tessera::sdk::Host host_;
   HistoryOptions options_;
   InnerReader inner_;
   std::string described_;

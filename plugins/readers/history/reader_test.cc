@@ -55,7 +55,20 @@ class HistoryReaderTest : public testing::Test {
     tsr_instance& csv = csv_.emplace_back();
     csv.component = tessera_plugin_v1(nullptr, &err)->components[0];
     csv.component->create(csv.component, nullptr, "{}", nullptr, &csv.self, &err);
-    return std::make_unique<HistoryReader>(tessera::sdk::Setup{tessera::sdk::Host(nullptr), options, &csv});
+    return std::make_unique<HistoryReader>(tessera::sdk::Setup{tessera::sdk::Host(host()), options, &csv});
+  }
+  static std::vector<std::string>& warnings() {
+    static std::vector<std::string> all;
+    return all;
+  }
+  static const tsr_host* host() {
+    static const tsr_host table = [] {
+      tsr_host h{};
+      h.struct_size = sizeof(h);
+      h.log = [](const tsr_host*, int32_t, const char* text) { warnings().emplace_back(text); };
+      return h;
+    }();
+    return &table;
   }
   // All rows in the order of blocks: a row's fields with | between, and the values of lists with blanks.
   static std::vector<std::string> rows_of(HistoryReader& reader, const std::vector<ReaderWant>& wants) {
@@ -141,6 +154,13 @@ TEST_F(HistoryReaderTest, APoolForEachAction) {
                                          text("history.what", true)};
   EXPECT_THAT(rows(pools, wants),
               ElementsAre("||", "||", "i1||i1", "i1|i2|i1 i2", "|i2|i2", "i1|i2|i2 i1", "i4|i2|i2 i4"));
+}
+
+TEST_F(HistoryReaderTest, ActionsThatNoEventHasAreSaid) {
+  warnings().clear();
+  EXPECT_THAT(rows(R"("by": "act", "values": "lik,skip")", {text("history.lik.what", true)}).back(), "");
+  ASSERT_EQ(warnings().size(), 1U);
+  EXPECT_THAT(warnings()[0], HasSubstr("has \"lik\" in column \"act\", so these histories are empty"));
 }
 
 TEST_F(HistoryReaderTest, ColumnsHaveTheTypeThatIsWanted) {

@@ -26,8 +26,10 @@ double share_of(std::string_view user) {
 }  // namespace
 
 HistorySurvey::HistorySurvey(const HistoryOptions& options, const EventFiles& files, InnerReader& inner)
-    : options_(options), files_(files), blocks_(files.blocks.size()) {
-  inner.select({{options.user, TSR_READER_TEXT}, {options.time, TSR_READER_TEXT}});
+    : options_(options), files_(files), actions_(options.values.size()), blocks_(files.blocks.size()) {
+  std::vector<tessera::sdk::ReaderWant> wants = {{options.user, TSR_READER_TEXT}, {options.time, TSR_READER_TEXT}};
+  if (!options.by.empty()) wants.push_back({options.by, TSR_READER_TEXT});
+  inner.select(wants);
   read(inner);
   if (options.sort) place_sorted();
   count_parts();
@@ -75,8 +77,22 @@ void HistorySurvey::read(InnerReader& inner) {
       const EventPlace place = files_.place(block, row);
       const uint32_t user = users_.number(user_of(options_, values[0], row, place));
       add(block, user, time_of(values[1], row, place), place);
+      if (!options_.by.empty()) count_action(values[2], row);
     }
   }
+}
+
+void HistorySurvey::count_action(const tsr_reader_values& actions, int64_t row) {
+  const auto found = std::find(options_.values.begin(), options_.values.end(), value_at(actions, row));
+  if (found != options_.values.end()) ++actions_[static_cast<size_t>(found - options_.values.begin())];
+}
+
+std::vector<std::string> HistorySurvey::absent_values() const {
+  std::vector<std::string> out;
+  for (size_t i = 0; i < actions_.size(); ++i) {
+    if (actions_[i] == 0) out.push_back(options_.values[i]);
+  }
+  return out;
 }
 
 void HistorySurvey::add(size_t block, size_t user, const TimeKey& time, const EventPlace& place) {

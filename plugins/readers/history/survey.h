@@ -58,6 +58,9 @@ class HistorySurvey {
   int64_t events_until(size_t user, HistoryPart part) const { return until_[user][part]; }
   TimeKey time_of(const tsr_reader_values& times, int64_t row, const EventPlace& place);
 
+  // Those of history.values that no event has.
+  std::vector<std::string> absent_values() const;
+
   struct Block {
     std::array<int64_t, kHistoryParts> rows{};
     int64_t entries = 0;  // events in the histories of its rows, at most
@@ -72,6 +75,7 @@ class HistorySurvey {
 
  private:
   void read(InnerReader& inner);
+  void count_action(const tsr_reader_values& actions, int64_t row);
   void add(size_t block, size_t user, const TimeKey& time, const EventPlace& place);
   void place_sorted();
   void count_parts();
@@ -84,6 +88,7 @@ class HistorySurvey {
   bool bounded_ = false;  // those are set
   TextNumbers users_;
   std::vector<int64_t> counts_;
+  std::vector<int64_t> actions_;                           // by history.values: number of events
   std::vector<std::array<int64_t, kHistoryParts>> until_;  // only of a split by time
   std::vector<Block> blocks_;
   std::vector<Row> rows_;
