@@ -1,6 +1,7 @@
 #include "history/survey.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "tessera/sdk/fields.h"
@@ -106,6 +107,9 @@ void HistorySurvey::add(size_t block, size_t user, const TimeKey& time, const Ev
       until_[user][part] += time < (part == kTrainPart ? validation_from_ : test_from_) || part == kTestPart ? 1 : 0;
   }
   if (options_.sort) {
+    if (rows_.size() == std::numeric_limits<uint32_t>::max())
+      fail(TSR_INVALID_ARGUMENT, files_.path, " has more than ", rows_.size(),
+           " events, which is too many for history.order = \"sort\": sort the files by time, and take \"file\"");
     rows_.push_back({static_cast<uint32_t>(user), static_cast<uint32_t>(index), kTrainPart});
     times_.push_back(time);
     return;
