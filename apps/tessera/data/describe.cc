@@ -35,6 +35,17 @@ std::string copies_of(const FilesSeen& looked) {
                          "copies: a test row that is also a training row makes the test look too good."));
 }
 
+// Events often have no label: then the refusal names a way without one.
+Labels labels_of(const std::vector<ColumnSeen>& columns, const std::string& wanted) {
+  try {
+    return choose_labels(columns, wanted);
+  } catch (const Error& e) {
+    const std::string history = wanted.empty() ? history_sentence(columns, decide(columns, {})) : "";
+    if (history.empty()) throw;
+    fail(e.code(), e.what(), ". ", history);
+  }
+}
+
 // The first thing to say if nobody named the label.
 std::string guess_of(const std::vector<ColumnSeen>& columns, const Labels& labels) {
   if (!labels.guessed) return {};
@@ -48,7 +59,7 @@ Description describe_files(const Runtime& runtime, const DescribeOptions& option
   const FilesSeen looked = look_at_files(runtime, options);
   const std::vector<ColumnSeen>& columns = looked.columns;
   refuse_repeated_header(columns);
-  const Labels labels = choose_labels(columns, options.label);
+  const Labels labels = labels_of(columns, options.label);
   const std::vector<Decision> decisions = decide(columns, labels);
   const ColumnsToml features = columns_toml(columns, decisions, labels);
   require_features(features, columns, labels);

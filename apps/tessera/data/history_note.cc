@@ -19,7 +19,7 @@ bool names_a_user(const std::string& name) {
 
 }  // namespace
 
-std::string history_note(const std::vector<ColumnSeen>& columns, const std::vector<Decision>& decisions) {
+std::string history_sentence(const std::vector<ColumnSeen>& columns, const std::vector<Decision>& decisions) {
   const ColumnSeen *user = nullptr, *time = nullptr, *item = nullptr;
   for (size_t i = 0; i < columns.size(); ++i) {
     const ColumnSeen& c = columns[i];
@@ -34,10 +34,14 @@ std::string history_note(const std::vector<ColumnSeen>& columns, const std::vect
     }
   }
   if (user == nullptr || time == nullptr || item == nullptr) return {};
-  return comment(
-      str_cat("The rows of one ", quoted(user->name), " in the order of ", quoted(time->name),
-              " are a history. A model of sequences takes it from [history] with user = ", quoted(user->name),
-              ", time = ", quoted(time->name), " and columns = [", quoted(item->name), "]: see docs/sequences.md."));
+  return str_cat("The rows of one ", quoted(user->name), " in the order of ", quoted(time->name),
+                 " are a history. A model of sequences takes it from [history] with user = ", quoted(user->name),
+                 ", time = ", quoted(time->name), " and columns = [", quoted(item->name), "]: see docs/sequences.md.");
+}
+
+std::string history_note(const std::vector<ColumnSeen>& columns, const std::vector<Decision>& decisions) {
+  const std::string sentence = history_sentence(columns, decisions);
+  return sentence.empty() ? "" : comment(sentence);
 }
 
 }  // namespace tessera::cli

@@ -9,7 +9,9 @@
 
 namespace tessera::cli {
 
-// A comment with the keys of [history], if the columns look like a user, a time and an item; else empty.
+// A sentence with the keys of [history], if the columns look like a user, a time and an item; else empty.
+std::string history_sentence(const std::vector<ColumnSeen>& columns, const std::vector<Decision>& decisions);
+// The same as a comment.
 std::string history_note(const std::vector<ColumnSeen>& columns, const std::vector<Decision>& decisions);
 
 }  // namespace tessera::cli

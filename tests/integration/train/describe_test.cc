@@ -396,6 +396,15 @@ TEST_F(Describe, LabelsThatNoRowHas) {
                  HasSubstr("no training row has the word \"Liberal\" (positive), so every label would be 0"));
 }
 
+TEST_F(Describe, EventsWithoutALabelAreAHistory) {
+  const std::string path = folder_.write("e.csv", rows(900, "user,item,time", [](int i) {
+                                           return str_cat("u", i * 7 % 30, ",i", i % 50, ",", 1700000000 + i);
+                                         }));
+  expect_refused({"data", "describe", path},
+                 testing::ResultOf(one_line, HasSubstr("[history] with user = \"user\", time = \"time\" and columns = "
+                                                       "[\"item\"]: see docs/sequences.md")));
+}
+
 TEST_F(Describe, TheTestIsNoTrainingFile) {
   describe("a.csv", rows(300, "click,user", [](int i) { return str_cat(i % 2, ",u", i % 30); }));
   expect_refused({"train", "--config", file("job.toml"), "--set", str_cat("data.test=file:", file("a.csv"))},
