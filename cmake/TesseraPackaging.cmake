@@ -37,7 +37,8 @@ tessera_package(library ${library_package}
 tessera_package(program tessera
   "The program, its documents and job files: train, quantize, serve, bench and verify." library)
 tessera_package(development libtessera-dev
-  "Headers for applications and plugins, packages for CMake and pkg-config, examples, the runner of recorded cases." library)
+  "Headers for applications and plugins, packages for CMake and pkg-config, examples, the runner of recorded cases."
+  library)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS libdlpack-dev)
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
