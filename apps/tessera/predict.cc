@@ -22,6 +22,7 @@
 #include "options.h"
 #include "outputs.h"
 #include "plugin_watch.h"
+#include "predict/explain.h"
 #include "predict/heads.h"
 #include "predict/importance.h"
 #include "predict/items.h"
@@ -50,6 +51,7 @@ struct PredictArguments {
   std::string vectors;
   retrieval::RetrieverOptions retrieval;
   int64_t importance = 0;  // shuffles of each column; 0: scores are wanted
+  int64_t explain = 0;     // rows to explain; 0: scores are wanted
   std::string metric;
 };
 
@@ -70,6 +72,9 @@ void check(const PredictArguments& a) {
   if (a.importance < 0 || a.importance > 1000) throw UsageError("--importance takes 1 to 1000 shuffles of each column");
   if (a.importance > 0 && (a.retrieval.top_k > 0 || !a.vectors.empty() || a.data == "-"))
     throw UsageError("--importance cannot be combined with --top-k, --vectors and --data -");
+  if (a.explain < 0 || a.explain > 10000) throw UsageError("--explain takes 1 to 10000 rows");
+  if (a.explain > 0 && (a.importance > 0 || a.retrieval.top_k > 0 || !a.vectors.empty() || a.data == "-"))
+    throw UsageError("--explain cannot be combined with --importance, --top-k, --vectors and --data -");
   if (a.importance == 0 && !a.metric.empty()) throw UsageError("--metric has no effect without --importance");
   if (a.batch < 1 || a.batch > 1 << 20) throw UsageError("--batch takes 1 to 1048576 samples");
   if (a.threads < 0 || a.threads > 1024) throw UsageError("--threads takes 0 (one per core) to 1024");
@@ -105,6 +110,8 @@ bool parse_predict_arguments(const std::vector<std::string>& args, PredictArgume
       "leave the ids of this feature out of the items of --top-k, such as those that a user has had");
   add("importance", po::value(&out->importance)->value_name("N"),
       "print for each column how much worse the answers get if its values are shuffled, N times, instead of scores");
+  add("explain", po::value(&out->explain)->value_name("N"),
+      "print for each of the first N rows which columns moved its score, instead of scores");
   add("metric", po::value(&out->metric)->value_name("NAME"),
       "metric of --importance, such as logloss (default: the first that is printed with scores)");
   add("batch", po::value(&out->batch)->value_name("N"), "samples that are predicted together (default: 1024)");
@@ -374,14 +381,19 @@ void write_items(const PredictArguments& a, Session& session, const Dataset& dat
   if (!out.flush()) fail(Code::kUnavailable, "cannot write to ", a.output.empty() ? "standard output" : a.output);
 }
 
-void write_importance(const PredictArguments& a, Session& session, const Dataset& data,
-                      const std::vector<Samples>& parts) {
+// What --importance and --explain ask for.
+void write_columns(const PredictArguments& a, Session& session, const Dataset& data,
+                   const std::vector<Samples>& parts) {
   std::ofstream file(a.output, std::ios::binary);
   std::ostream& out = a.output.empty() ? std::cout : file;
-  ImportanceOptions options;
-  options.repeats = a.importance, options.batch = a.batch, options.metric = a.metric;
-  options.as_json = a.format == "jsonl";
-  print_importance(*session.predictor, data, parts, asked_heads(session.model(), session.asked, data), options, out);
+  const std::vector<AskedHead> heads = asked_heads(session.model(), session.asked, data);
+  const bool as_json = a.format == "jsonl";
+  if (a.explain > 0) {
+    print_explanations(*session.predictor, data, parts, heads, {.rows = a.explain, .as_json = as_json}, out);
+  } else {
+    print_importance(*session.predictor, data, parts, heads,
+                     {.repeats = a.importance, .batch = a.batch, .metric = a.metric, .as_json = as_json}, out);
+  }
   if (!out.flush()) fail(Code::kUnavailable, "cannot write to ", a.output.empty() ? "standard output" : a.output);
 }
 
@@ -404,7 +416,7 @@ void predict_data(const PredictArguments& a, Session& session, const std::string
   }
   if (!a.vectors.empty()) return predict_vectors(*session.predictor, data, parts, a.batch, a.output);
   if (wants_items(a)) return write_items(a, session, data, parts);
-  if (a.importance > 0) return write_importance(a, session, data, parts);
+  if (a.importance > 0 || a.explain > 0) return write_columns(a, session, data, parts);
   Scores scores(a, session, data, data.train.streamed || data.test.streamed, rows);
   for (const Samples& part : parts) scores.add(part);
   const bool two_parts = data.train_rows() > 0 && data.test_rows() > 0;

@@ -3,111 +3,20 @@
 #include <algorithm>
 #include <cmath>
 #include <iomanip>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "config/json.h"
 #include "data/random.h"
-#include "inference/model_data.h"
+#include "predict/field_rows.h"
 #include "tessera/sdk/nearest.h"
 
 namespace tessera::cli {
 namespace {
 
-// Columns that are shuffled together: features and dense values of one field of the files.
-struct Field {
-  std::string name;
-  std::vector<size_t> features, dense;
-};
-
-// Bags of one feature for all rows.
-struct Bags {
-  std::vector<int64_t> values, begins = {0};
-  std::vector<int32_t> lengths;
-  std::vector<float> weights;  // empty: all 1
-
-  void add(const PredictInput::Feature& part) {
-    values.insert(values.end(), part.values.begin(), part.values.end());
-    weights.insert(weights.end(), part.weights.begin(), part.weights.end());
-    for (const int32_t n : part.lengths) lengths.push_back(n), begins.push_back(begins.back() + n);
-  }
-  Bags in_order(const std::vector<uint32_t>& order) const {
-    Bags out;
-    for (const uint32_t row : order) {
-      const auto first = static_cast<size_t>(begins[row]), count = static_cast<size_t>(lengths[row]);
-      const std::span<const int32_t> length(&lengths[row], 1);
-      out.add({std::span(values).subspan(first, count), length,
-               weights.empty() ? std::span<const float>() : std::span(weights).subspan(first, count)});
-    }
-    return out;
-  }
-  PredictInput::Feature rows(size_t first, size_t count) const {
-    const auto from = static_cast<size_t>(begins[first]), size = static_cast<size_t>(begins[first + count]) - from;
-    return {std::span(values).subspan(from, size), std::span(lengths).subspan(first, count),
-            weights.empty() ? std::span<const float>() : std::span(weights).subspan(from, size)};
-  }
-};
-
-// All rows of the data, as the model takes them.
-struct Rows {
-  std::vector<Batch> batches;  // for labels and weights
-  std::vector<Bags> features;
-  std::vector<float> dense;  // [rows, width]
-  size_t count = 0, width = 0;
-};
-
-Rows read_rows(const ModelDescription& model, const Dataset& data, const std::vector<Samples>& parts,
-               const ImportanceOptions& options) {
-  Rows out;
-  out.width = static_cast<size_t>(model.dense_inputs);
-  out.features.resize(model.features.size());
-  BatchInput input(model, data.columns, model.dense_inputs);
-  for (const Samples& part : parts) {
-    BatchReader reader(part, {.batch = options.batch});
-    for (Batch batch; static_cast<int64_t>(out.count) < options.rows && reader.next(batch); batch = Batch()) {
-      const PredictInput& rows = input.from(batch);
-      for (size_t f = 0; f < out.features.size(); ++f) out.features[f].add(rows.features[f]);
-      out.dense.insert(out.dense.end(), rows.dense.begin(), rows.dense.end());
-      out.count += static_cast<size_t>(rows.batch);
-      out.batches.push_back(std::move(batch));
-    }
-  }
-  return out;
-}
-
-// The field of the files behind each column of the model.
-std::map<std::string, std::string> fields_of(const ModelDescription& model) {
-  std::map<std::string, std::string> out;
-  if (model.encoding.empty()) return out;
-  const config::JsonSource source{"the model's encoding of columns", Code::kDataLoss};
-  const nlohmann::ordered_json root = config::parse_json(model.encoding, source);
-  for (const config::JsonObject& column : config::JsonObject(root, source).objects("columns")) {
-    const auto name = column.get<std::string>("name");
-    out[name] = column.get<std::string>("column", name);
-  }
-  return out;
-}
-
-std::vector<Field> shuffled_fields(const ModelDescription& model, const Dataset& data) {
-  const std::map<std::string, std::string> fields = fields_of(model);
-  std::vector<Field> out;
-  const auto field = [&](const std::string& column) -> Field& {
-    const auto known = fields.find(column);
-    const std::string& name = known == fields.end() ? column : known->second;
-    const auto at = std::find_if(out.begin(), out.end(), [&](const Field& f) { return f.name == name; });
-    return at != out.end() ? *at : out.emplace_back(Field{name, {}, {}});
-  };
-  for (size_t f = 0; f < model.features.size(); ++f) {
-    if (model.features[f].needed) field(model.features[f].name).features.push_back(f);
-  }
-  for (size_t d = 0; d < data.dense.size(); ++d) field(data.dense[d]).dense.push_back(d);
-  return out;
-}
-
 class Importance {
  public:
-  Importance(Predictor& predictor, const Rows& rows, const std::vector<AskedHead>& heads, const std::string& metric)
+  Importance(Predictor& predictor, const FieldRows& rows, const std::vector<AskedHead>& heads,
+             const std::string& metric)
       : predictor_(predictor), rows_(rows), heads_(heads) {
     const MetricValues known = judged(rows_.features, rows_.dense);
     std::vector<std::string> names;
@@ -163,7 +72,7 @@ class Importance {
   }
 
   Predictor& predictor_;
-  const Rows& rows_;
+  const FieldRows& rows_;
   const std::vector<AskedHead>& heads_;
   std::string metric_;
   double base_ = 0;
@@ -185,11 +94,11 @@ std::string fixed(double value) {
 
 void print_importance(Predictor& predictor, const Dataset& data, const std::vector<Samples>& parts,
                       const std::vector<AskedHead>& heads, const ImportanceOptions& options, std::ostream& out) {
-  const Rows rows = read_rows(predictor.model(), data, parts, options);
+  const FieldRows rows = read_rows(predictor.model(), data, parts, options.batch, options.rows);
   Importance importance(predictor, rows, heads, options.metric);
   std::vector<Line> lines;
   size_t widest = 6;
-  for (const Field& field : shuffled_fields(predictor.model(), data)) {
+  for (const Field& field : fields_of(predictor.model(), data)) {
     double sum = 0, squares = 0;
     for (int64_t k = 0; k < options.repeats; ++k) {
       const double loss = importance.loss(field, data::shuffled(rows.count, static_cast<uint64_t>(k) + 1));

@@ -57,6 +57,28 @@ TEST_F(ModelImportance, OrdersColumnsByWhatTheyAreWorth) {
   EXPECT_LT(std::abs(columns[2].at("importance").get<double>()), 0.01);
 }
 
+TEST_F(ModelImportance, ExplainsRows) {
+  std::istringstream lines(
+      succeed({"predict", "--model", file("saved"), "--data", data_, "--explain", "40", "--format", "jsonl"}));
+  std::istringstream scores(succeed({"predict", "--model", file("saved"), "--data", data_}));
+  std::string line, score;
+  std::getline(scores, score);  // the names
+  double users = 0, noise = 0;
+  for (int row = 0; row < 40; ++row) {
+    ASSERT_TRUE(std::getline(lines, line));
+    const auto told = nlohmann::json::parse(line);
+    EXPECT_EQ(told.at("row"), row);
+    std::getline(scores, score);
+    EXPECT_NEAR(told.at("score").get<double>(), std::stod(score.substr(score.rfind(',') + 1)), 1e-6);
+    users += std::abs(told.at("moved_by").at("user").get<double>());
+    noise += std::abs(told.at("moved_by").at("noise").get<double>());
+  }
+  EXPECT_FALSE(std::getline(lines, line));
+  EXPECT_GT(users, 3 * noise);
+  EXPECT_THAT(succeed({"predict", "--model", file("saved"), "--data", data_, "--explain", "1"}),
+              AllOf(HasSubstr("row 0: score 0."), HasSubstr("  user ")));
+}
+
 TEST_F(ModelImportance, CheckpointsAnswerAsFloatModelsDo) {
   succeed({"quantize", "--load", file("saved"), "--save", file("float"), "--weights", "fp32"});
   EXPECT_EQ(succeed({"predict", "--model", file("saved"), "--data", data_, "--output", file("a")}).size(),
@@ -73,6 +95,8 @@ TEST_F(ModelImportance, WrongUses) {
   refused({"--importance", "2", "--metric", "acu"}, "there is no metric \"acu\"; the nearest is \"auc\"");
   refused({"--importance", "2", "--metric", "calibration"}, "take logloss");
   refused({"--importance", "-1"}, "--importance takes 1 to 1000 shuffles");
+  refused({"--explain", "-1"}, "--explain takes 1 to 10000 rows");
+  refused({"--explain", "1", "--importance", "1"}, "--explain cannot be combined with --importance");
   refused({"--metric", "auc"}, "--metric has no effect without --importance");
   const std::string bare = folder_.write("bare.csv", "noise,user,size\nn1,u1,3.5\nn2,u2,4.5\n");
   expect_refused({"model", "importance", file("model"), "--data", bare},
