@@ -1,12 +1,17 @@
-// tessera model export: writes a model for other runtimes. The work is done by the program tessera-onnx, which stands
-// beside this one, so that no other command loads ONNX's libraries.
+// tessera model export: writes a model, or the vectors of a table, for other programs. ONNX files are written by the
+// program tessera-onnx, which stands beside this one, so that no other command loads ONNX's libraries.
 #include "model_export.h"
 
 #include <filesystem>
 
 #include "command.h"
+#include "config/json.h"
+#include "inspect_checkpoint.h"
 #include "options.h"
 #include "program.h"
+#include "tessera/packed_model.h"
+#include "tessera/sdk/nearest.h"
+#include "vectors_file.h"
 
 namespace tessera::cli {
 namespace {
@@ -14,15 +19,28 @@ namespace {
 namespace po = boost::program_options;
 
 struct ExportArguments {
-  std::string directory, onnx, tables, inputs;
+  std::string directory, onnx, tables, inputs, vectors, output;
   std::vector<std::string> heads, layers;
   bool overwrite = false;
 };
 
+void check_vectors(const ExportArguments& a, const po::variables_map& given) {
+  if (a.directory.empty() || a.vectors.empty() || a.output.empty())
+    throw UsageError("a table and a file are needed: tessera model export DIR --vectors TABLE --output FILE");
+  for (const char* option : {"onnx", "tables", "inputs", "head", "layer"}) {
+    if (given.contains(option) && !given[option].defaulted())
+      throw UsageError(str_cat("--", option, " is of ONNX files, and --vectors writes none"));
+  }
+  if (!is_vectors_file(a.output)) throw UsageError("--output " + a.output + ": must end in .npy, .fvecs or .csv");
+  if (!a.overwrite && std::filesystem::exists(a.output))
+    throw UsageError(a.output + " exists: --overwrite replaces it");
+}
+
 bool parse_export_arguments(const std::vector<std::string>& args, ExportArguments* out) {
-  Options options("model export", "DIR --onnx FILE [OPTIONS]",
+  Options options("model export", "DIR --onnx FILE [OPTIONS]\nDIR --vectors TABLE --output FILE",
                   "Writes a packed model, or a checkpoint of tessera train, as an ONNX file, which onnxruntime and "
-                  "other runtimes load. Its inputs are numbers of rows: docs/models.md describes them.");
+                  "other runtimes load. Its inputs are numbers of rows: docs/models.md describes them. With --vectors, "
+                  "writes the rows of a table.");
   auto add = options.add_options();
   add("onnx", po::value(&out->onnx)->value_name("FILE"), "new ONNX file");
   add("tables", po::value(&out->tables)->value_name("PLACE")->default_value("inside"),
@@ -35,9 +53,15 @@ bool parse_export_arguments(const std::vector<std::string>& args, ExportArgument
       "write only this head; may be repeated (default: all)");
   add("layer", po::value(&out->layers)->value_name("NAME")->composing(),
       "write the values of this layer instead of heads, such as a tower's vector; may be repeated");
+  add("vectors", po::value(&out->vectors)->value_name("TABLE"),
+      "write the rows of this table instead, and the texts of its vocabulary beside them");
+  add("output", po::value(&out->output)->value_name("FILE"),
+      "new file for --vectors: its name ends in .npy, .fvecs or .csv");
   add("overwrite", po::bool_switch(&out->overwrite), "replace FILE if it exists");
   options.argument("directory", po::value(&out->directory));
-  if (!parse_options(args, options)) return false;
+  const auto given = parse_options(args, options);
+  if (!given) return false;
+  if (!out->vectors.empty() || !out->output.empty()) return check_vectors(*out, *given), true;
   if (out->directory.empty() || out->onnx.empty())
     throw UsageError("a model and a file are needed: tessera model export DIR --onnx FILE");
   if (out->inputs != "rows" && out->inputs != "columns")
@@ -52,11 +76,54 @@ bool parse_export_arguments(const std::vector<std::string>& args, ExportArgument
   return true;
 }
 
+// The text of each row: of a vocabulary, or the id of a row that has its own; empty: the row's number.
+std::vector<std::string> ids_of(const InferenceModel& model, const EmbeddingBagConfig& table) {
+  std::vector<std::string> out;
+  if (table.remapping) {
+    const Tensor& keys = table.remapping->keys();
+    if (!keys.defined())
+      fail(Code::kUnimplemented, "table \"", table.name, "\" has been pruned, so its rows have no ids of their own");
+    for (int64_t r = 0; r < keys.numel(); ++r) out.push_back(std::to_string(keys.data<int64_t>()[r]));
+    return out;
+  }
+  if (model.description.encoding.empty()) return out;
+  const config::JsonSource source{"the model's encoding of columns", Code::kDataLoss};
+  const nlohmann::ordered_json root = config::parse_json(model.description.encoding, source);
+  const config::JsonObject vocabularies = config::JsonObject(root, source).object("vocabularies");
+  if (!vocabularies.has(table.name.c_str())) return out;
+  out = vocabularies.get<std::vector<std::string>>(table.name.c_str());
+  out.insert(out.begin(), "");  // row 0 is of all other texts
+  out.resize(static_cast<size_t>(table.num_embeddings));
+  return out;
+}
+
+int export_vectors(const ExportArguments& a) {
+  InferenceModel model =
+      is_checkpoint(a.directory) ? open_float_model(a.directory).model : open_packed_model(a.directory);
+  std::vector<std::string> names;
+  for (const QuantizedTable& table : model.tables) {
+    const EmbeddingBagConfig& config = table.config;
+    names.push_back(config.name);
+    if (config.name != a.vectors) continue;
+    const Tensor rows = dequantize_rows(table.rows, config.row_format.value(), config.embedding_dim);
+    write_vectors_file(a.output, rows, ids_of(model, config));
+    return 0;
+  }
+  for (const LayerSpec& layer : model.graph.layers) {
+    if (layer.name == a.vectors)
+      fail(Code::kInvalidArgument, "--vectors ", a.vectors,
+           ": a layer's vectors depend on its inputs: tessera predict ", "--model ", a.directory,
+           " --data ITEMS --vectors ", a.vectors, " --output ", a.output);
+  }
+  fail(Code::kInvalidArgument, "--vectors: ", sdk::unknown_name("table", a.vectors, names), " of this model");
+}
+
 }  // namespace
 
 int export_command(const std::vector<std::string>& args) {
   ExportArguments a;
   if (!parse_export_arguments(args, &a)) return 0;
+  if (!a.vectors.empty()) return export_vectors(a);
   std::vector<std::string> words = {a.directory, a.onnx, a.tables, a.inputs};
   for (const std::string& name : a.heads) words.push_back("head=" + name);
   for (const std::string& name : a.layers) words.push_back("layer=" + name);

@@ -98,7 +98,8 @@ bool parse_predict_arguments(const std::vector<std::string>& args, PredictArgume
   add("format", po::value(&out->format)->value_name("FORMAT"),
       "csv (columns row, label if there are labels, and score, or a column for each of several heads) or jsonl");
   add("vectors", po::value(&out->vectors)->value_name("LAYER"),
-      "write the values of a layer instead of scores, as safetensors, which --items takes");
+      "write the values of a layer instead of scores: as safetensors, which --items takes, or, by the ending of "
+      "--output, as .npy, .fvecs or .csv");
   add("top-k", po::value(&out->retrieval.top_k)->value_name("K"),
       "print the K items whose vectors have the largest dot products with --query's values, instead of scores");
   add("items", po::value(&out->retrieval.items)->value_name("TABLE|LAYER|FILE"),
@@ -381,7 +382,7 @@ void write_items(const PredictArguments& a, Session& session, const Dataset& dat
   if (!out.flush()) fail(Code::kUnavailable, "cannot write to ", a.output.empty() ? "standard output" : a.output);
 }
 
-// What --importance and --explain ask for.
+// Writes what --importance or --explain asks for.
 void write_columns(const PredictArguments& a, Session& session, const Dataset& data,
                    const std::vector<Samples>& parts) {
   std::ofstream file(a.output, std::ios::binary);

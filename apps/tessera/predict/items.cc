@@ -5,6 +5,7 @@
 
 #include "inference/model_data.h"
 #include "retrieval/item_vectors.h"
+#include "vectors_file.h"
 
 namespace tessera::cli {
 
@@ -43,7 +44,11 @@ void predict_vectors(Predictor& predictor, const Dataset& data, const std::vecto
   };
   for (const Samples& part : parts) predict_all(predictor, data, part, batch, widths, keep);
   const auto width = static_cast<int64_t>(widths.back());
-  retrieval::write_vectors(path, Tensor::from<float>(all, {std::ssize(all) / width, width}));
+  const Tensor vectors = Tensor::from<float>(all, {std::ssize(all) / width, width});
+  if (is_vectors_file(path))
+    write_vectors_file(path, vectors, {});
+  else
+    retrieval::write_vectors(path, vectors);
 }
 
 }  // namespace tessera::cli

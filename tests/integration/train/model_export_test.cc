@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "tessera/error.h"
 #include "tessera_program.h"
 
 namespace tessera::test::model_export_test {
@@ -59,6 +60,48 @@ TEST_F(ModelExport, WritesInputsOutputsAndTables) {
 TEST_F(ModelExport, TakesLayersWithAPrecision) {
   const std::string model = trained("dcn_v2", {"--set", R"(layer.cross.options={layers = 3, precision = "float32"})"});
   EXPECT_THAT(succeed({"model", "export", model, "--onnx", file("p.onnx")}), HasSubstr("outputs: click"));
+}
+
+// A table is written without ONNX.
+TEST(TableExport, WritesVectorsAndTheirIds) {
+  const TestFolder folder;
+  std::string rows = "click,user\n";
+  for (int i = 0; i < 60; ++i) rows += str_cat(i % 2, ",\"u, ", i % 3, "\"\n");
+  const std::string job = folder.write("job.toml", str_cat(R"(
+model = {embedding_dim = 4}
+column = [{name = "click", as = "label"}, {name = "user", ids = "vocabulary"}]
+layer = [{name = "top", type = "linear", inputs = ["pooled"]}]
+head = [{name = "click", input = "top", label = "click"}]
+data = {reader = "csv", batch = 8, path = ")",
+                                                           folder.write("rows.csv", rows), "\"}\n"));
+  const std::string saved = folder.file("saved");
+  succeed({"train", "--config", job, "--save", saved});
+  const auto write = [&](const std::string& name) {
+    const std::string file = folder.file(name);
+    succeed({"model", "export", saved, "--vectors", "user", "--output", file});
+    return contents(file);
+  };
+  constexpr size_t kRows = 4, kRow = 4 * sizeof(float);
+  const std::string npy = write("v.npy"), fvecs = write("v.fvecs"), csv = write("v.csv");
+  EXPECT_EQ(npy.size() % 64, kRows * kRow % 64);
+  EXPECT_THAT(npy, AllOf(testing::StartsWith("\x93NUMPY"), HasSubstr("'shape': (4, 4), }")));
+  EXPECT_EQ(contents(folder.file("v.npy.ids.txt")), "\nu, 0\nu, 1\nu, 2\n");
+  ASSERT_EQ(fvecs.size(), kRows * (kRow + 4));
+  for (size_t r = 0; r < kRows; ++r) {
+    EXPECT_EQ(fvecs.substr(r * (kRow + 4), 4), std::string("\4\0\0\0", 4));
+    EXPECT_EQ(fvecs.substr(r * (kRow + 4) + 4, kRow), npy.substr(npy.size() - (kRows - r) * kRow, kRow));
+  }
+  EXPECT_THAT(csv, AllOf(testing::StartsWith("id,0,1,2,3\n,"), HasSubstr("\n\"u, 1\",")));
+  const auto refused = [&](const Arguments& more, const char* sentence) {
+    Arguments command = {"model", "export", saved};
+    command.insert(command.end(), more.begin(), more.end());
+    expect_refused(command, HasSubstr(sentence));
+  };
+  refused({"--vectors", "usr", "--output", folder.file("w.npy")}, "there is no table \"usr\"; the nearest is \"user\"");
+  refused({"--vectors", "user", "--output", folder.file("w.txt")}, "must end in .npy, .fvecs or .csv");
+  refused({"--vectors", "user", "--output", folder.file("v.npy")}, "--overwrite replaces it");
+  refused({"--vectors", "user"}, "tessera model export DIR --vectors TABLE --output FILE");
+  refused({"--vectors", "user", "--output", "w.npy", "--head", "x"}, "--head is of ONNX files");
 }
 
 TEST_F(ModelExport, RefusesWhatItCannotSay) {
