@@ -84,7 +84,8 @@ OnnxValues write_attention(OnnxLayer& l) {
   if (bias == "position") {
     const std::string far = g.add(g.subtract(j, i), g.integer(length - 1));
     const std::string at = g.maximum(g.minimum(far, g.integer(2 * length - 2)), g.integer(0));
-    logits = g.add(logits, g.unsqueeze(g.node("Gather", {l.parameter("position_bias"), at}), 1));
+    const std::string checked = g.add(at, if_longer(g, *k.rows, length, 2 * length - 1));
+    logits = g.add(logits, g.unsqueeze(g.node("Gather", {l.parameter("position_bias"), checked}), 1));
   }
   std::string weights;
   if (kind == "softmax") {

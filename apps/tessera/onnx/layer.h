@@ -113,6 +113,9 @@ std::string write_activation(OnnxLayer& layer, const std::string& x, const std::
 std::string positions_of(GraphWriter& g, const Rows& rows);
 // Numbers of rows as int64 [batch, 1, 1].
 std::string lengths_of(GraphWriter& g, const Rows& rows);
+// `beyond` for samples with more than `most` rows, 0 for others: int64 [batch, 1, 1]. Added to an index into a table
+// of `beyond` rows, it makes a runtime fail. The layer refuses such samples.
+std::string if_longer(GraphWriter& g, const Rows& rows, int64_t most, int64_t beyond);
 // True where a sample has a row: bool [batch, length, 1].
 std::string present(GraphWriter& g, const Rows& rows);
 // x, with 0 where a sample has no row.

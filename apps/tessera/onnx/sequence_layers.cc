@@ -85,17 +85,19 @@ OnnxValues write_max_pooling(OnnxLayer& l) {
   return {{l.g.node("Where", {any, most, l.g.number(0)}), x.width}};
 }
 
-// Rows of a table of parameters by int64 [.., length, 1].
-std::string table_rows(OnnxLayer& l, const std::string& parameter, const std::string& index) {
+// Rows of a table of parameters by int64 [.., length, 1]. `checked`: a sample with more rows than the table is refused.
+std::string table_rows(OnnxLayer& l, const std::string& parameter, const std::string& index,
+                       const Rows* checked = nullptr) {
   const int64_t rows = l.shape_of(parameter)[0];
-  const std::string at = l.g.maximum(l.g.minimum(index, l.g.integer(rows - 1)), l.g.integer(0));
+  std::string at = l.g.maximum(l.g.minimum(index, l.g.integer(rows - 1)), l.g.integer(0));
+  if (checked != nullptr) at = l.g.add(at, if_longer(l.g, *checked, rows, rows));
   return l.g.node("Gather", {l.parameter(parameter), l.g.node("Squeeze", {at, l.g.integers({-1})})});
 }
 
 OnnxValues write_position_weights(OnnxLayer& l) {
   l.ignore({"max_length"});
   const OnnxValue& x = sequence(l, 0);
-  const std::string weights = table_rows(l, "position_weight", positions_of(l.g, *x.rows));
+  const std::string weights = table_rows(l, "position_weight", positions_of(l.g, *x.rows), x.rows.get());
   const std::string weighted = l.g.multiply(without_padding(l.g, x), l.g.unsqueeze(weights, -1));
   return {{l.g.sum_over(weighted, 1), x.width}};
 }
@@ -116,7 +118,8 @@ OnnxValues write_position_embedding(OnnxLayer& l) {
     index = g.node("Where", {g.node("Less", {at, g.integer(contextual)}), at, g.minimum(back, g.integer(length - 1))});
   }
   const std::string scaled = g.multiply(x.name, g.number(l.option("scale", 1.0)));
-  return {{g.add(scaled, table_rows(l, "weight", index)), x.width, x.rows}};
+  const Rows* const checked = from == "target" ? nullptr : x.rows.get();
+  return {{g.add(scaled, table_rows(l, "weight", index, checked)), x.width, x.rows}};
 }
 
 // Integers of several inputs, one after the other, behind `zeros` rows of 0.
@@ -306,6 +309,11 @@ std::string positions_of(GraphWriter& g, const Rows& rows) {
 }
 
 std::string lengths_of(GraphWriter& g, const Rows& rows) { return g.reshape(rows.lengths, {-1, 1, 1}); }
+
+std::string if_longer(GraphWriter& g, const Rows& rows, int64_t most, int64_t beyond) {
+  const std::string longer = g.node("Greater", {lengths_of(g, rows), g.integer(most)});
+  return g.multiply(g.cast(longer, OnnxType::kInt64), g.integer(beyond));
+}
 
 std::string present(GraphWriter& g, const Rows& rows) {
   return g.node("Less", {positions_of(g, rows), lengths_of(g, rows)});
