@@ -135,6 +135,10 @@ def test_search_goes_on_and_refuses(tmp_path):
     assert page.read_text().count("<circle") == 6  # two trials, over the trials and over two rates
     again = tuned(job, "--trials", "3")
     assert "has 2 trials of this job; 1 are left" in again.stdout and "trial 3: auc" in again.stdout
+    lines = (first.stdout + again.stdout).splitlines()
+    rates = [line.split("auc")[1].split()[1:] for line in lines if line.startswith("trial ")]
+    assert len({str(one) for one in rates}) == 3, "no trial is drawn twice"
+    assert "Warning" not in first.stderr
     other = tuned(job, "--trials", "3", "--space", "data.batch=32|64")
     assert other.returncode == 2 and "trials of another job, space or metric" in other.stderr
     without = tuned(job, "--trials", "1", "--storage", str(tmp_path / "s"), "--set", "validation.fraction=0")

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import warnings
 from html import escape
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -121,7 +122,7 @@ class Tuning:
     def _fingerprint(self) -> str:
         with open(self._options.job, "rb") as file:
             job = file.read()
-        words = [job.hex(), self._options.metric or "", *sorted(self._options.set)]
+        words = [job.hex(), self._options.metric or "", self._options.model, *sorted(self._options.set)]
         words += sorted(self._options.space or DEFAULT_SPACES)
         return hashlib.sha256("\0".join(words).encode()).hexdigest()
 
@@ -133,12 +134,13 @@ class Tuning:
             journal = optuna.storages.journal.JournalFileBackend(options.storage)
         except AttributeError:  # before Optuna 4
             journal = optuna.storages.JournalFileStorage(options.storage)
-        sampler = optuna.samplers.TPESampler(seed=options.seed)
         self.study = optuna.create_study(
-            storage=optuna.storages.JournalStorage(journal), study_name="tessera", load_if_exists=True, sampler=sampler,
+            storage=optuna.storages.JournalStorage(journal), study_name="tessera", load_if_exists=True,
             pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=2),
             direction="maximize" if maximize else "minimize",
         )  # fmt: skip
+        # A search that goes on must not draw what it has drawn before.
+        self.study.sampler = optuna.samplers.TPESampler(seed=options.seed + len(self.study.trials))
         fingerprint = self._fingerprint()
         before = self.study.user_attrs.get("fingerprint")
         if before is None or not finished(self.study):
@@ -313,6 +315,7 @@ def tune(options: argparse.Namespace) -> int:
     except ImportError:
         raise Wrong("tune needs Optuna: pip install optuna, for the Python that python3 is") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     tuning = Tuning(options, optuna)
     tuning.open()
     done = len(finished(tuning.study))
