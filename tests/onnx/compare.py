@@ -126,6 +126,57 @@ def check(program, preset, folder):
             print(f"  {what}: {(time.perf_counter() - start) * 50:.2f} ms a batch of {SAMPLES}")
 
 
+POOLED = """
+[model]
+embedding_dim = 8
+bottom_mlp = [16, 8]
+top_mlp = [16, 1]
+[[table]]
+name = "c0"
+pooling = "mean"
+[[table]]
+name = "c1"
+[data]
+reader = "synthetic"
+columns = 2
+rows = [200, 100]
+pooling = [3, 4]
+dense = 4
+samples = 3000
+batch = 64
+"""
+
+
+def check_packed(program, folder):
+    """Sums and means of bags, with weights of ids, of int4 rows, and of ids that are left out."""
+    job = folder / "pooled.toml"
+    job.write_text(POOLED)
+    run(program, "train", "--config", job, "--save", folder / "pooled")
+    rng = np.random.default_rng(1)
+    for name, more in {"weighted": ["--weighted"], "int4": ["--weights", "int4", "--bounds-check", "ignore"]}.items():
+        run(program, "quantize", "--load", folder / "pooled", "--save", folder / name, *more)
+        model = tessera.load_model(folder / name)
+        ours, inputs = {}, {"dense": rng.normal(size=(SAMPLES, 4)).astype(np.float32)}
+        for feature, ids in model.features.items():
+            lengths = rng.integers(0, 6, SAMPLES).astype(np.int32)
+            padded, weights = np.full((SAMPLES, 5), -1, np.int64), rng.random((SAMPLES, 5)).astype(np.float32)
+            for row, n in enumerate(lengths):
+                padded[row, :n] = rng.integers(0, ids + (9 if name == "int4" else 0), n)
+            there = padded >= 0
+            ours[feature] = (padded[there], lengths, weights[there])[: 3 if model.is_weighted else 2]
+            inputs[feature] = padded
+            if model.is_weighted:
+                inputs[feature + ".weights"] = weights
+        file = folder / f"{name}.onnx"
+        run(program, "model", "export", folder / name, "--onnx", file)
+        got = open_session(file).run(None, inputs)[0][:, 0]
+        expected = next(iter(model.predict(ours, inputs["dense"]).values()))
+        worst = float(np.abs(got - expected).max())
+        print(f"{name}: at most {worst:.1e} apart", flush=True)
+        if not worst <= TOLERANCE or np.ptp(expected) < 1e-3:
+            raise SystemExit(f"{name}: scores are {worst:.1e} apart, in a range of {np.ptp(expected):.1e}")
+
+
 JOB = """
 [data]
 reader = "csv"
@@ -229,6 +280,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         for preset in presets:
             check(program, preset, pathlib.Path(name))
+        check_packed(program, pathlib.Path(name))
         check_columns(program, pathlib.Path(name))
 
 
