@@ -72,7 +72,7 @@ def larger_is_better(name: str) -> bool:
     """Of a metric of a validation; ``Wrong``: it has no known direction."""
     kind = metric_kind(name)
     if kind not in LARGER_IS_BETTER + SMALLER_IS_BETTER:
-        raise Wrong(f'--metric {name}: only {", ".join(LARGER_IS_BETTER + SMALLER_IS_BETTER)} can be tuned for')
+        raise Wrong(f"--metric {name}: only {', '.join(LARGER_IS_BETTER + SMALLER_IS_BETTER)} can be tuned for")
     return kind in LARGER_IS_BETTER
 
 
