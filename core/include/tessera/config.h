@@ -82,6 +82,7 @@ struct HeadConfig {
   std::string label = "label";
   double weight = 1;
   std::string groups = {};
+  double positive_weight = 1;
   std::string where = {};
   bool operator==(const HeadConfig&) const = default;
 };

@@ -84,9 +84,10 @@ struct HeadSpec {
   std::string input;  // as in LayerSpec::inputs
   std::string loss = kOwnLoss;
   std::string label = "label";
-  double weight = 1;        // factor of its loss in the model's loss
-  std::string groups = {};  // feature with one id per sample that the loss takes after the label; empty: none
-  std::string where = {};   // label that is at least 0.5 for samples that count in loss and metrics; empty: all do
+  double weight = 1;           // factor of its loss in the model's loss
+  std::string groups = {};     // feature with one id per sample that the loss takes after the label; empty: none
+  double positive_weight = 1;  // further factor of the loss of samples whose label is 0.5 or more
+  std::string where = {};      // label that is at least 0.5 for samples that count in loss and metrics; empty: all do
 };
 
 struct ModelGraph {

@@ -124,6 +124,10 @@ const std::vector<Field<HeadConfig>>& fields<HeadConfig>() {
       {"weight", &S::weight, "", "Factor of this loss in the sum of all losses.", at_least(0)},
       {"groups", &S::groups, "",
        "Column with one id per sample, for losses of pairs: they compare only samples with the same id."},
+      {"positive_weight", &S::positive_weight, "",
+       "Further factor of the loss of samples whose label is 0.5 or more, for rare positives. Predictions are then "
+       "larger than the share of positives.",
+       at_least(1e-6)},
       {"where", &S::where, "",
        "Label column: only samples where it is 0.5 or more count in the head's loss and metrics, such as buyers among "
        "those who clicked. Empty: all do."},

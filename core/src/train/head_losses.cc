@@ -110,8 +110,22 @@ const Tensor& HeadLosses::reserve(size_t head, int64_t samples) {
   return grads_[head] = memory.first({samples, 1});
 }
 
+Tensor HeadLosses::weights_of(size_t head, const Batch& batch, const Tensor& labels) {
+  const Tensor counted = counted_weights(batch, where_[head], counted_);
+  const auto positive = static_cast<float>(heads_[head].positive_weight);
+  if (positive == 1) return counted;
+  const int64_t samples = labels.numel();
+  if (!weights_.defined() || weights_.numel() < samples) weights_ = Tensor::empty({samples});
+  const Tensor out = weights_.first({samples});
+  for (int64_t i = 0; i < samples; ++i) {
+    const float weight = counted.defined() ? counted.data<float>()[i] : 1.0f;
+    out.data<float>()[i] = labels.data<float>()[i] >= 0.5f ? weight * positive : weight;
+  }
+  return out;
+}
+
 double HeadLosses::train(size_t head, const Tensor& input, const Batch& batch, double scale, const StepInfo& step) {
-  const Tensor labels = batch.label(labels_[head]), weights = counted_weights(batch, where_[head], weights_);
+  const Tensor labels = batch.label(labels_[head]), weights = weights_of(head, batch, labels);
   const int64_t samples = labels.numel();
   const Tensor& grad = reserve(head, samples);
   if (losses_[head] == nullptr) {

@@ -39,6 +39,9 @@ class HeadLosses {
   const std::vector<Tensor>& gradients() const { return grads_; }
 
  private:
+  // Factors of a batch's samples in a head's loss, [B]; undefined: 1 for all.
+  Tensor weights_of(size_t head, const Batch& batch, const Tensor& labels);
+
   HeadLossesOptions options_;
   std::vector<HeadSpec> heads_;
   std::vector<size_t> labels_;                       // by head
@@ -47,7 +50,7 @@ class HeadLosses {
   std::vector<std::unique_ptr<DenseLayer>> losses_;  // by head; null: kOwnLoss
   std::vector<IdInputs> groups_;                     // by head, of one feature or none
   std::vector<Tensor> memory_, grads_;               // by head
-  Tensor weights_;                                   // of one head's samples
+  Tensor counted_, weights_;                         // memory of weights_of()
 };
 
 // Names of the losses that a head with one value can have: kOwnLoss, and parameter-free layers that take the value and

@@ -78,6 +78,18 @@ TEST_F(ConditionalHeads, OnlySamplesThatCountAreLearntAndJudged) {
   EXPECT_NEAR(report().at("test").at("auc").get<double>(), alone, 1e-4);
 }
 
+// The first loss is linear in the factor of positives.
+TEST_F(ConditionalHeads, PositivesMayWeighMore) {
+  const auto first_loss = [&](const std::string& weight) {
+    succeed({"train", "--config", job("positive_weight = " + weight), "--set", "data.epochs=1"});
+    return report().at("losses").at(0).get<double>();
+  };
+  const double one = first_loss("1"), two = first_loss("2"), three = first_loss("3");
+  EXPECT_GT(two, one * 1.2);
+  EXPECT_NEAR(three - two, two - one, 1e-5);
+  expect_refused({"train", "--config", job("positive_weight = 0")}, HasSubstr("positive_weight"));
+}
+
 TEST_F(ConditionalHeads, WrongLabels) {
   expect_refused({"train", "--config", job("where = \"clickd\"")},
                  HasSubstr("the head \"buy\" counts samples where \"clickd\" is 1, but the data's labels are called "
