@@ -83,6 +83,7 @@ struct HeadConfig {
   double weight = 1;
   std::string groups = {};
   double positive_weight = 1;
+  double label_smoothing = 0;
   std::string where = {};
   bool operator==(const HeadConfig&) const = default;
 };

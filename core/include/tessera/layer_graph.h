@@ -87,6 +87,7 @@ struct HeadSpec {
   double weight = 1;           // factor of its loss in the model's loss
   std::string groups = {};     // feature with one id per sample that the loss takes after the label; empty: none
   double positive_weight = 1;  // further factor of the loss of samples whose label is 0.5 or more
+  double label_smoothing = 0;  // s: kOwnLoss compares with (1 - s) label + s / 2 (Szegedy et al., 2016)
   std::string where = {};      // label that is at least 0.5 for samples that count in loss and metrics; empty: all do
 };
 

@@ -128,6 +128,11 @@ const std::vector<Field<HeadConfig>>& fields<HeadConfig>() {
        "Further factor of the loss of samples whose label is 0.5 or more, for rare positives. Predictions are then "
        "larger than the share of positives.",
        at_least(1e-6)},
+      {"label_smoothing",
+       &S::label_smoothing,
+       "",
+       "With s, `binary_cross_entropy` compares with (1 - s) label + s / 2 in training.",
+       {.least = 0, .most = 0.9}},
       {"where", &S::where, "",
        "Label column: only samples where it is 0.5 or more count in the head's loss and metrics, such as buyers among "
        "those who clicked. Empty: all do."},

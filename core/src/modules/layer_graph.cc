@@ -85,6 +85,7 @@ std::string what_only_hosts_take(const ModelGraph& graph, const GraphWiring& wir
   std::map<std::pair<size_t, size_t>, std::string> taken_by;
   for (const HeadSpec& head : graph.heads) {
     if (!head.where.empty()) return str_cat("the head \"", head.name, "\" counts samples by another label");
+    if (head.label_smoothing != 0) return str_cat("the head \"", head.name, "\" smooths labels");
     if (head.positive_weight != 1) return str_cat("the head \"", head.name, "\" has a positive_weight");
   }
   for (const Taken& t : all_taken(graph, wiring)) {

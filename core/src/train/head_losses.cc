@@ -26,6 +26,9 @@ void check_groups(const HeadSpec& head, const DenseLayer& loss, int64_t width) {
 }
 
 std::unique_ptr<DenseLayer> make_loss(const Runtime& runtime, const HeadSpec& head, int64_t width) {
+  if (head.label_smoothing != 0 && head.loss != kOwnLoss)
+    fail(Code::kInvalidArgument, "the head \"", head.name, "\" has label_smoothing, which is of the loss ", kOwnLoss,
+         ", not of ", head.loss);
   if (head.loss == kOwnLoss) {
     if (!head.groups.empty()) refuse_groups(head);
     if (width == 1) return nullptr;
@@ -80,6 +83,17 @@ void check_probabilities(const HeadSpec& head, const Tensor& labels) {
   }
 }
 
+// HeadSpec::label_smoothing; the result may be in `memory`.
+Tensor smoothed(const HeadSpec& head, const Tensor& labels, Tensor& memory) {
+  if (head.label_smoothing == 0) return labels;
+  const auto s = static_cast<float>(head.label_smoothing);
+  const int64_t samples = labels.numel();
+  if (!memory.defined() || memory.numel() < samples) memory = Tensor::empty({samples});
+  const Tensor out = memory.first({samples});
+  for (int64_t i = 0; i < samples; ++i) out.data<float>()[i] = (1 - s) * labels.data<float>()[i] + s / 2;
+  return out;
+}
+
 }  // namespace
 
 HeadLosses::HeadLosses(const Runtime& runtime, const ModelGraph& graph, const LayerGraph& layers,
@@ -130,7 +144,7 @@ double HeadLosses::train(size_t head, const Tensor& input, const Batch& batch, d
   const Tensor& grad = reserve(head, samples);
   if (losses_[head] == nullptr) {
     check_probabilities(heads_[head], labels);
-    return binary_cross_entropy_with_logits(input, {labels, weights}, grad, scale);
+    return binary_cross_entropy_with_logits(input, {smoothed(heads_[head], labels, smoothed_), weights}, grad, scale);
   }
   DenseLayer& loss = *losses_[head];
   std::vector<Tensor> given = {input, labels.reshape({samples, 1})};

@@ -50,7 +50,7 @@ class HeadLosses {
   std::vector<std::unique_ptr<DenseLayer>> losses_;  // by head; null: kOwnLoss
   std::vector<IdInputs> groups_;                     // by head, of one feature or none
   std::vector<Tensor> memory_, grads_;               // by head
-  Tensor counted_, weights_;                         // memory of weights_of()
+  Tensor counted_, weights_, smoothed_;              // memory of a step: weights_of(), labels
 };
 
 // Names of the losses that a head with one value can have: kOwnLoss, and parameter-free layers that take the value and

@@ -165,7 +165,8 @@ void add_layers(const Config& config, ModelGraph& graph) {
     graph.layers.push_back(
         {l.name, l.type, l.inputs, l.options.json, l.trainable, dense_spec(l, config.dense_optimizer), names_of(l)});
   for (const HeadConfig& h : config.heads)
-    graph.heads.push_back({h.name, h.input, h.loss, h.label, h.weight, h.groups, h.positive_weight, h.where});
+    graph.heads.push_back(
+        {h.name, h.input, h.loss, h.label, h.weight, h.groups, h.positive_weight, h.label_smoothing, h.where});
 }
 
 JobOutline check_job(const Runtime& runtime, const Config& config, const std::string& encoding,

@@ -90,6 +90,20 @@ TEST_F(ConditionalHeads, PositivesMayWeighMore) {
   expect_refused({"train", "--config", job("positive_weight = 0")}, HasSubstr("positive_weight"));
 }
 
+// A model that knows the labels pays for each of them.
+TEST_F(ConditionalHeads, LabelsMayBeSmoothed) {
+  const auto last_loss = [&](const std::string& smoothing) {
+    succeed(
+        {"train", "--config", job("where = \"clicked\"\nlabel_smoothing = " + smoothing), "--set", "data.epochs=8"});
+    return report().at("losses").back().get<double>();
+  };
+  EXPECT_GT(last_loss("0.2"), last_loss("0.0") + 0.05);
+  EXPECT_GT(report().at("test").at("auc").get<double>(), 0.999);
+  expect_refused({"train", "--config", job("label_smoothing = 0.1\nloss = \"mse\"")},
+                 HasSubstr("has label_smoothing, which is of the loss binary_cross_entropy, not of mse"));
+  expect_refused({"train", "--config", job("label_smoothing = 1.5")}, HasSubstr("label_smoothing"));
+}
+
 TEST_F(ConditionalHeads, WrongLabels) {
   expect_refused({"train", "--config", job("where = \"clickd\"")},
                  HasSubstr("the head \"buy\" counts samples where \"clickd\" is 1, but the data's labels are called "
