@@ -71,8 +71,9 @@ OnnxValues write_attention(OnnxLayer& l) {
   const auto kind = l.option<std::string>("kind", "softmax"), bias = l.option<std::string>("bias", "none");
   if (bias == "time" || bias == "both") l.refuse("its bias \"", bias, "\" of times is not supported");
   l.ignore({"last_rows", "buckets", "next_times"});
+  const int64_t head_width = q.width / heads;
   double scale = l.option("scale", 0.0);
-  if (scale == 0) scale = 1 / std::sqrt(static_cast<double>(q.width / heads));
+  if (scale == 0) scale = 1 / std::sqrt(static_cast<double>(head_width));
   const Mask mask = mask_of(l, 3);
   const std::string keys = lengths_of(g, *k.rows);
   // Queries are the last rows of a sample.

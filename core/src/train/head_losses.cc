@@ -89,7 +89,7 @@ Tensor smoothed(const HeadSpec& head, const Tensor& labels, Tensor& memory) {
   const auto s = static_cast<float>(head.label_smoothing);
   const int64_t samples = labels.numel();
   if (!memory.defined() || memory.numel() < samples) memory = Tensor::empty({samples});
-  const Tensor out = memory.first({samples});
+  Tensor out = memory.first({samples});
   for (int64_t i = 0; i < samples; ++i) out.data<float>()[i] = (1 - s) * labels.data<float>()[i] + s / 2;
   return out;
 }
@@ -125,12 +125,12 @@ const Tensor& HeadLosses::reserve(size_t head, int64_t samples) {
 }
 
 Tensor HeadLosses::weights_of(size_t head, const Batch& batch, const Tensor& labels) {
-  const Tensor counted = counted_weights(batch, where_[head], counted_);
+  Tensor counted = counted_weights(batch, where_[head], counted_);
   const auto positive = static_cast<float>(heads_[head].positive_weight);
   if (positive == 1) return counted;
   const int64_t samples = labels.numel();
   if (!weights_.defined() || weights_.numel() < samples) weights_ = Tensor::empty({samples});
-  const Tensor out = weights_.first({samples});
+  Tensor out = weights_.first({samples});
   for (int64_t i = 0; i < samples; ++i) {
     const float weight = counted.defined() ? counted.data<float>()[i] : 1.0f;
     out.data<float>()[i] = labels.data<float>()[i] >= 0.5f ? weight * positive : weight;

@@ -46,7 +46,7 @@ TEST_F(ModelExport, WritesInputsOutputsAndTables) {
               AllOf(HasSubstr("outputs: like"), Not(HasSubstr("click"))));
 
   succeed({"model", "export", model, "--onnx", file("b.onnx"), "--tables", "beside"});
-  const size_t tables = (20000 + 5000 + 1000 + 300 + 50 + 10) * 16 * sizeof(float);
+  const size_t tables = size_t{20000 + 5000 + 1000 + 300 + 50 + 10} * 16 * sizeof(float);
   EXPECT_EQ(contents(file("b.onnx.data")).size(), tables);
   EXPECT_GT(whole.size(), tables);
   EXPECT_LT(contents(file("b.onnx")).size(), tables / 10);
