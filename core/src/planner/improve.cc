@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <span>
+#include <vector>
 
 namespace tessera {
 
@@ -81,15 +83,18 @@ class Improver {
 
   bool consider_swaps(int rank, Change& best) {
     bool found = false;
+    const std::span<const Board::Piece> partners = board_.pieces(rank);
+    std::vector<double> weights;  // of partners; each is compared with every piece of the busiest rank
+    for (const Board::Piece& partner : partners) weights.push_back(board_.load_of(partner));
     for (const Board::Piece& piece : board_.pieces(busiest_)) {
       if (!board_.movable(piece)) continue;
       const double weight = board_.load_of(piece);
-      budget_.spend(std::ssize(board_.pieces(rank)));
-      for (const Board::Piece& partner : board_.pieces(rank)) {
-        const double less = weight - board_.load_of(partner);
+      budget_.spend(std::ssize(partners));
+      for (size_t i = 0; i < partners.size(); ++i) {
+        const double less = weight - weights[i];
         const double worst = std::max(load(busiest_) - less, load(rank) + less);
-        if (worst >= best.worst || !board_.movable(partner) || !board_.can_swap(piece, partner)) continue;
-        best = {worst, piece, partner, rank};
+        if (worst >= best.worst || !board_.movable(partners[i]) || !board_.can_swap(piece, partners[i])) continue;
+        best = {worst, piece, partners[i], rank};
         found = true;
       }
     }
