@@ -4,9 +4,9 @@
 #include <cerrno>
 #include <cstdint>
 #include <fstream>
-#include <sstream>
 #include <system_error>
 
+#include "csv_field.h"
 #include "tessera/error.h"
 
 namespace tessera::cli {
@@ -30,14 +30,6 @@ std::string npy_header(int64_t rows, int64_t width) {
   out += static_cast<char>(text.size() & 0xff);
   out += static_cast<char>(text.size() >> 8);
   return out + text;
-}
-
-// Quotes a field that has a comma, a quote or a line break.
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string out = "\"";
-  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return out + '"';
 }
 
 void write_csv(std::ostream& out, const Tensor& vectors, const std::vector<std::string>& ids) {

@@ -4,9 +4,9 @@
 #include <iomanip>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <sstream>
 
 #include "data/random.h"
+#include "formatted.h"
 #include "predict/field_rows.h"
 #include "tessera/error.h"
 
@@ -22,22 +22,22 @@ class Exchanged {
   Exchanged(Predictor& predictor, const FieldRows& rows, size_t output)
       : predictor_(predictor), rows_(rows), output_(output) {}
 
-  // `base`: the row that gives most values; `others`: for each score the row that gives those of `field`; null: none.
-  std::vector<float> scores(const std::vector<uint32_t>& base, const Field* field,
+  // `base`: the row that gives most values; `others`: for each score the row that gives those of `field`.
+  std::vector<float> scores(const std::vector<uint32_t>& base, const Field& field,
                             const std::vector<uint32_t>& others) {
     std::vector<Bags> bags(rows_.features.size());
     std::vector<PredictInput::Feature> features;
-    const auto takes = [&](const std::vector<size_t>& list, size_t i) {
-      return field != nullptr && std::find(list.begin(), list.end(), i) != list.end();
+    const auto takes = [](const std::vector<size_t>& list, size_t i) {
+      return std::find(list.begin(), list.end(), i) != list.end();
     };
     for (size_t f = 0; f < bags.size(); ++f) {
-      bags[f] = rows_.features[f].in_order(field != nullptr && takes(field->features, f) ? others : base);
+      bags[f] = rows_.features[f].in_order(takes(field.features, f) ? others : base);
       features.push_back(bags[f].rows(0, base.size()));
     }
     std::vector<float> dense;
     for (size_t r = 0; r < base.size(); ++r) {
       for (size_t d = 0; d < rows_.width; ++d) {
-        const uint32_t from = field != nullptr && takes(field->dense, d) ? others[r] : base[r];
+        const uint32_t from = takes(field.dense, d) ? others[r] : base[r];
         dense.push_back(rows_.dense[from * rows_.width + d]);
       }
     }
@@ -59,12 +59,6 @@ struct Part {
   double moved = 0;
 };
 
-std::string with_sign(double value) {
-  std::ostringstream out;
-  out << std::showpos << std::fixed << std::setprecision(4) << value;
-  return out.str();
-}
-
 void print_row(int64_t row, float score, const std::vector<Part>& parts, bool as_json, std::ostream& out) {
   if (as_json) {
     nlohmann::ordered_json line = {{"row", row}, {"score", score}, {"moved_by", nlohmann::ordered_json::object()}};
@@ -72,11 +66,12 @@ void print_row(int64_t row, float score, const std::vector<Part>& parts, bool as
     out << line.dump() << '\n';
     return;
   }
-  out << "row " << row << ": score " << with_sign(static_cast<double>(score)).substr(score < 0 ? 0 : 1) << '\n';
+  out << formatted("row %lld: score %.4f", static_cast<long long>(row), static_cast<double>(score)) << '\n';
   size_t widest = 0;
   for (const Part& p : parts) widest = std::max(widest, p.column.size());
   for (const Part& p : parts)
-    out << "  " << std::left << std::setw(static_cast<int>(widest)) << p.column << "  " << with_sign(p.moved) << '\n';
+    out << "  " << std::left << std::setw(static_cast<int>(widest)) << p.column << "  " << formatted("%+.4f", p.moved)
+        << '\n';
 }
 
 }  // namespace
@@ -93,11 +88,11 @@ void print_explanations(Predictor& predictor, const Dataset& data, const std::ve
   others.resize(std::min(others.size(), static_cast<size_t>(options.others)));
   const auto explained = std::min(rows.count, static_cast<size_t>(options.rows));
   for (size_t row = 0; row < explained; ++row) {
-    const float score = exchanged.scores({static_cast<uint32_t>(row)}, nullptr, {})[0];
+    const float score = exchanged.scores({static_cast<uint32_t>(row)}, Field(), {})[0];
     const std::vector<uint32_t> base(others.size(), static_cast<uint32_t>(row));
     std::vector<Part> moved;
     for (const Field& field : fields) {
-      const std::vector<float> scores = exchanged.scores(base, &field, others);
+      const std::vector<float> scores = exchanged.scores(base, field, others);
       const double mean = std::accumulate(scores.begin(), scores.end(), 0.0) / static_cast<double>(scores.size());
       moved.push_back({field.name, static_cast<double>(score) - mean});
     }

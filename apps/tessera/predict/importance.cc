@@ -4,9 +4,9 @@
 #include <cmath>
 #include <iomanip>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "data/random.h"
+#include "formatted.h"
 #include "predict/field_rows.h"
 #include "tessera/sdk/nearest.h"
 
@@ -84,12 +84,6 @@ struct Line {
   double mean = 0, deviation = 0;
 };
 
-std::string fixed(double value) {
-  std::ostringstream out;
-  out << std::showpos << std::fixed << std::setprecision(4) << value;
-  return out.str();
-}
-
 }  // namespace
 
 void print_importance(Predictor& predictor, const Dataset& data, const std::vector<Samples>& parts,
@@ -119,11 +113,11 @@ void print_importance(Predictor& predictor, const Dataset& data, const std::vect
           << '\n';
     return;
   }
-  out << importance.metric() << ' ' << fixed(importance.base()).substr(1) << " of " << rows.count << " rows of "
+  out << importance.metric() << ' ' << formatted("%.4f", importance.base()) << " of " << rows.count << " rows of "
       << data.name << "; " << (importance.rises() ? "rises" : "falls") << " by, if a column is shuffled:\n";
   for (const Line& l : lines)
-    out << "  " << std::left << std::setw(static_cast<int>(widest)) << l.column << "  " << fixed(l.mean) << " +- "
-        << fixed(l.deviation).substr(1) << '\n';
+    out << "  " << std::left << std::setw(static_cast<int>(widest)) << l.column << "  "
+        << formatted("%+.4f +- %.4f", l.mean, l.deviation) << '\n';
 }
 
 }  // namespace tessera::cli

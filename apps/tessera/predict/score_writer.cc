@@ -4,19 +4,12 @@
 #include <cstdio>
 #include <iostream>
 
+#include "csv_field.h"
 #include "serve/json_text.h"
 #include "tessera/error.h"
 
 namespace tessera::cli {
 namespace {
-
-// Escapes a name for the first line of a CSV file.
-std::string csv_field(const std::string& name) {
-  if (name.find_first_of(",\"\r\n") == std::string::npos) return name;
-  std::string out = "\"";
-  for (const char c : name) out += c == '"' ? "\"\"" : std::string(1, c);
-  return out + '"';
-}
 
 std::string label_name(const std::vector<AskedHead>& heads, const AskedHead& head) {
   return heads.size() == 1 ? "label" : head.name + "_label";

@@ -80,14 +80,15 @@ std::vector<Taken> all_taken(const ModelGraph& graph, const GraphWiring& wiring)
   return out;
 }
 
-// The first that takes a sequence, a part of a value, or, but for the data's, what another one takes too; "": none.
+// The first thing that only host memory can compute: a head that changes labels or weights of samples, or an input that
+// is a sequence, a part of a value, or, but for the data's, what another one takes too; "": none.
 std::string what_only_hosts_take(const ModelGraph& graph, const GraphWiring& wiring) {
-  std::map<std::pair<size_t, size_t>, std::string> taken_by;
   for (const HeadSpec& head : graph.heads) {
     if (!head.where.empty()) return str_cat("the head \"", head.name, "\" counts samples by another label");
     if (head.label_smoothing != 0) return str_cat("the head \"", head.name, "\" smooths labels");
     if (head.positive_weight != 1) return str_cat("the head \"", head.name, "\" has a positive_weight");
   }
+  std::map<std::pair<size_t, size_t>, std::string> taken_by;
   for (const Taken& t : all_taken(graph, wiring)) {
     const GraphInput* input = t.link.of_layer ? nullptr : &graph.inputs[t.link.index];
     if (input != nullptr && input->from == GraphInput::kSequence)
