@@ -71,7 +71,8 @@ class Comparison {
       return say(
           str_cat("the training files have ", in_words(train_.form), ", these have ", in_words(now_.form), example()));
     missing();
-    const bool number = now_.form == Form::kNumbers || now_.form == Form::kWritten || now_.form == Form::kTimes;
+    if (now_.form == Form::kTimes) return;  // later rows have later times
+    const bool number = now_.form == Form::kNumbers || now_.form == Form::kWritten;
     number && !counts_things() ? numbers() : values();
   }
 
@@ -93,22 +94,19 @@ class Comparison {
   }
 
   void numbers() {
-    const bool times = now_.form == Form::kTimes;
     const std::vector<double> before = train_.numbers.sample(), after = now_.numbers.sample();
     if (after.empty() || before.empty()) return;
-    if (!times) {
-      const auto low = std::lower_bound(after.begin(), after.end(), train_.numbers.least());
-      const auto high = std::upper_bound(after.begin(), after.end(), train_.numbers.most());
-      const double outside = 1 - static_cast<double>(high - low) / static_cast<double>(after.size());
-      if (outside > kOutside)
-        say(str_cat(percent(outside), " of the numbers are outside the ", short_number(train_.numbers.least()), " to ",
-                    short_number(train_.numbers.most()), " of the training files: ", short_number(now_.numbers.least()),
-                    " to ", short_number(now_.numbers.most())));
-      const double moved = distance(before, after);
-      if (moved > kMoved && now_.numbers.count() >= kLeastRows)
-        say(str_cat("the numbers have moved: their median is ", short_number(quantile(after, 0.5)), ", and was ",
-                    short_number(quantile(before, 0.5)), " (distance of the distributions ", short_number(moved), ")"));
-    }
+    const auto low = std::lower_bound(after.begin(), after.end(), train_.numbers.least());
+    const auto high = std::upper_bound(after.begin(), after.end(), train_.numbers.most());
+    const double outside = 1 - static_cast<double>(high - low) / static_cast<double>(after.size());
+    if (outside > kOutside)
+      say(str_cat(percent(outside), " of the numbers are outside the ", short_number(train_.numbers.least()), " to ",
+                  short_number(train_.numbers.most()), " of the training files: ", short_number(now_.numbers.least()),
+                  " to ", short_number(now_.numbers.most())));
+    const double moved = distance(before, after);
+    if (moved > kMoved && now_.numbers.count() >= kLeastRows)
+      say(str_cat("the numbers have moved: their median is ", short_number(quantile(after, 0.5)), ", and was ",
+                  short_number(quantile(before, 0.5)), " (distance of the distributions ", short_number(moved), ")"));
   }
 
   // Values that the training files do not have, and how the shares of the others have changed.
