@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 #include <span>
+#include <tuple>
 #include <vector>
 
 namespace tessera {
@@ -34,6 +35,11 @@ class Improver {
     Board::Piece piece{};
     std::optional<Board::Piece> partner;
     int rank = 0;
+  };
+  struct Weighed {
+    double weight;
+    size_t order;  // among the rank's pieces
+    Board::Piece piece;
   };
 
   double load(int rank) const { return board_.loads()[static_cast<size_t>(rank)]; }
@@ -81,24 +87,57 @@ class Improver {
     return false;
   }
 
+  // Swaps each piece of the busiest rank with the piece there whose weight leaves the two ranks closest to each other.
   bool consider_swaps(int rank, Change& best) {
     bool found = false;
-    const std::span<const Board::Piece> partners = board_.pieces(rank);
-    std::vector<double> weights;  // of partners; each is compared with every piece of the busiest rank
-    for (const Board::Piece& partner : partners) weights.push_back(board_.load_of(partner));
+    const std::vector<Weighed> partners = weighed(rank);
     for (const Board::Piece& piece : board_.pieces(busiest_)) {
-      if (!board_.movable(piece)) continue;
-      const double weight = board_.load_of(piece);
-      budget_.spend(std::ssize(partners));
-      for (size_t i = 0; i < partners.size(); ++i) {
-        const double less = weight - weights[i];
-        const double worst = std::max(load(busiest_) - less, load(rank) + less);
-        if (worst >= best.worst || !board_.movable(partners[i]) || !board_.can_swap(piece, partners[i])) continue;
-        best = {worst, piece, partners[i], rank};
-        found = true;
-      }
+      if (board_.movable(piece)) found = consider_swap(piece, rank, partners, best) || found;
     }
     return found;
+  }
+
+  // Pieces of the rank that can move, the lightest first.
+  std::vector<Weighed> weighed(int rank) const {
+    std::vector<Weighed> result;
+    for (const Board::Piece& piece : board_.pieces(rank)) {
+      if (board_.movable(piece)) result.push_back({board_.load_of(piece), result.size(), piece});
+    }
+    std::sort(result.begin(), result.end(), [](const Weighed& a, const Weighed& b) {
+      return std::tie(a.weight, a.order) < std::tie(b.weight, b.order);
+    });
+    return result;
+  }
+
+  // Looks at partners from the best weight outwards, until they make the busier rank of the two busier than the best
+  // change so far. Of equal ones it takes the first in the rank's order.
+  bool consider_swap(const Board::Piece& piece, int rank, std::span<const Weighed> partners, Change& best) {
+    constexpr double kNone = std::numeric_limits<double>::infinity();
+    const double weight = board_.load_of(piece);
+    const auto worst_with = [&](const Weighed& partner) {
+      const double less = weight - partner.weight;
+      return std::max(load(busiest_) - less, load(rank) + less);
+    };
+    const double ideal = weight - (load(busiest_) - load(rank)) / 2;
+    auto above = std::lower_bound(partners.begin(), partners.end(), ideal,
+                                  [](const Weighed& partner, double value) { return partner.weight < value; });
+    auto below = above;  // one past the next lighter partner
+    const Weighed* found = nullptr;
+    budget_.spend(1);
+    while (true) {
+      const double worst_below = below == partners.begin() ? kNone : worst_with(below[-1]);
+      const double worst_above = above == partners.end() ? kNone : worst_with(*above);
+      const double worst = std::min(worst_below, worst_above);
+      if (found != nullptr ? worst > best.worst : worst >= best.worst) return found != nullptr;
+      const Weighed& partner = worst_below <= worst_above ? *--below : *above++;
+      budget_.spend(1);
+      if ((found != nullptr && worst == best.worst && found->order < partner.order) ||
+          !board_.can_swap(piece, partner.piece)) {
+        continue;
+      }
+      best = {worst, piece, partner.piece, rank};
+      found = &partner;
+    }
   }
 
   // Tables of the busiest rank, those with the most time in sum first.
