@@ -123,6 +123,7 @@ struct DenseOptimizerConfig {
   double learning_rate = 0.02;
   double eps = 1e-8;
   double momentum = 0;
+  double alpha = 0.99;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double weight_decay = 0;

@@ -132,10 +132,23 @@ struct AdamOptions {
   double eps = 1e-8;
   double weight_decay = 0;
   bool maximize = false;
+  // AdamW: a step first multiplies the value by 1 - lr * weight_decay, which then is no part of the gradient.
+  bool decoupled_weight_decay = false;
 };
 KeyedOptimizerPtr make_adam(const AdamOptions& options, ParameterList parameters);
 
-// Makes an optimizer by name, for configs: "sgd", "adagrad", "rowwise_adagrad", "adam", or PyTorch's class names.
+struct RmspropOptions {
+  double lr = 1e-2;
+  double alpha = 0.99;  // decay of the mean of squares
+  double eps = 1e-8;
+  double weight_decay = 0;
+  bool maximize = false;
+};
+// PyTorch's RMSprop without momentum and not centered.
+KeyedOptimizerPtr make_rmsprop(const RmspropOptions& options, ParameterList parameters);
+
+// Makes an optimizer by name, for configs: "sgd", "adagrad", "rowwise_adagrad", "adam", "adamw", "rmsprop", or PyTorch's
+// class names.
 // `options` is a JSON object with PyTorch's names. "learning_rate" stands for "lr", and Adam takes "betas": [b1, b2] or
 // "beta1" and "beta2". kNotFound lists the optimizers, kInvalidArgument the options.
 struct DenseOptimizerSpec {

@@ -210,13 +210,18 @@ template <>
 const std::vector<Field<DenseOptimizerConfig>>& fields<DenseOptimizerConfig>() {
   using S = DenseOptimizerConfig;
   static const std::vector<Field<S>> table = {
-      {"name", &S::name, "", "Optimizer of the dense layers: `adagrad`, `rowwise_adagrad`, `sgd` or `adam`."},
+      {"name", &S::name, "",
+       "Optimizer of the dense layers: `adagrad`, `rowwise_adagrad`, `sgd`, `adam`, `adamw` or `rmsprop`."},
       {"learning_rate", &S::learning_rate, "", "Learning rate, which `schedule.dense` scales.", at_least(0)},
       {"eps", &S::eps, "", "Term added to the root, by all optimizers except sgd.", at_least(0)},
       {"momentum", &S::momentum, "", "Momentum of sgd.", range(0, 1)},
-      {"beta1", &S::beta1, "", "Decay of adam's first moment.", range(0, 1)},
-      {"beta2", &S::beta2, "", "Decay of adam's second moment.", range(0, 1)},
-      {"weight_decay", &S::weight_decay, "", "Factor of the weight that is added to the gradient.", at_least(0)},
+      {"alpha", &S::alpha, "", "Decay of rmsprop's mean of squares.", range(0, 1)},
+      {"beta1", &S::beta1, "", "Decay of the first moment, of adam and adamw.", range(0, 1)},
+      {"beta2", &S::beta2, "", "Decay of the second moment, of adam and adamw.", range(0, 1)},
+      {"weight_decay", &S::weight_decay, "",
+       "Factor of the weight that is added to the gradient; of adamw, that is taken off the weight itself, times the "
+       "learning rate.",
+       at_least(0)},
       {"max_gradient_norm", &S::max_gradient_norm, "",
        "Bound for the norm of all dense gradients together; larger ones are scaled down. 0: none.", at_least(0)},
   };

@@ -1,4 +1,4 @@
-// SGD, Adagrad, RowWiseAdagrad and Adam for float32 parameters: their options, states, and the factors of a step. The
+// SGD, Adagrad, RowWiseAdagrad, Adam, AdamW and RMSprop for float32 parameters: their options, states, and the factors of a step. The
 // loops are in parameter_updates.cc, or on the device.
 #include <algorithm>
 #include <cmath>
@@ -37,20 +37,13 @@ class DenseOptimizer : public KeyedOptimizer {
       }
       TESSERA_CHECK(p.grad.stream() == p.value.stream(), "the gradient of ", p.name, " is beside its value");
     }
-    updates_.begin();
-    for (size_t i = 0; i < parameters_.size(); ++i) {
-      Parameter& p = *parameters_[i];
-      if (!p.grad.defined() || p.in_backward) continue;
-      const int64_t rows = rows_of(p);
-      tsr_parameter_update update{};
-      update.value = static_cast<float*>(p.value.raw());
-      update.gradient = static_cast<const float*>(p.grad.raw());
-      update.rows = rows;
-      update.columns = rows == 0 ? 0 : p.value.numel() / rows;
-      prepare(p, states_[i], update);
-      updates_.add(p.value.stream(), update);
+    if (const double decay = decay_first(); decay != 0) {
+      tsr_parameter_updates shrink{};  // value -= decay * value
+      shrink.formula = TSR_UPDATE_SGD;
+      shrink.decay = static_cast<float>(decay);
+      update_all(shrink, [](size_t, tsr_parameter_update& update) { update.factors[0] = 1; });
     }
-    updates_.run(settings());
+    update_all(settings(), [&](size_t i, tsr_parameter_update& update) { prepare(i, states_[i], update); });
   }
 
   std::vector<Item> params() const override {
@@ -127,10 +120,12 @@ class DenseOptimizer : public KeyedOptimizer {
   // settings() has the step's constants, which all parameters share. prepare() fills one parameter's states and factors
   // for the step that begins, and counts the step.
   virtual tsr_parameter_updates settings() const = 0;
-  virtual void prepare(const Parameter& p, OptimizerState& state, tsr_parameter_update& update) = 0;
+  virtual void prepare(size_t i, OptimizerState& state, tsr_parameter_update& update) = 0;
   // The state before any step. made_by_first_step() is true if a parameter gets it with its first step, and false if it
   // has it from the beginning.
   virtual OptimizerState fresh_state(const Parameter& p) const = 0;
+  // The part of itself that each value loses before the step; 0: nothing.
+  virtual double decay_first() const { return 0; }
   virtual bool made_by_first_step() const { return true; }
   virtual Options options() const = 0;
   virtual double* number(std::string_view option) = 0;
@@ -141,6 +136,24 @@ class DenseOptimizer : public KeyedOptimizer {
   static int64_t rows_of(const Parameter& p) { return p.value.dim() == 0 ? 1 : p.value.size(0); }
 
  private:
+  // Runs one update of each parameter that has a gradient. prepare(i, update) fills its states and factors.
+  template <class Prepare>
+  void update_all(const tsr_parameter_updates& settings, const Prepare& prepare) {
+    updates_.begin();
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      Parameter& p = *parameters_[i];
+      if (!p.grad.defined() || p.in_backward) continue;
+      const int64_t rows = rows_of(p);
+      tsr_parameter_update update{};
+      update.value = static_cast<float*>(p.value.raw());
+      update.gradient = static_cast<const float*>(p.grad.raw());
+      update.rows = rows;
+      update.columns = rows == 0 ? 0 : p.value.numel() / rows;
+      prepare(i, update);
+      updates_.add(p.value.stream(), update);
+    }
+    updates_.run(settings);
+  }
   static bool is_trained_in_place(const Tensor& value) {
     return value.stream() ? value.stream()->trains() : value.device() == kCpu;
   }
@@ -182,13 +195,13 @@ class Sgd : public DenseOptimizer {
     out.constants[2] = o_.nesterov ? lr * momentum : lr;
     return out;
   }
-  void prepare(const Parameter& p, OptimizerState& state, tsr_parameter_update& update) override {
+  void prepare(size_t i, OptimizerState& state, tsr_parameter_update& update) override {
     if (o_.momentum == 0) {
       update.factors[0] = static_cast<float>(o_.lr);
       return;
     }
     const bool first = state.empty();
-    if (first) state = fresh_state(p);
+    if (first) state = fresh_state(*parameters()[i]);
     update.factors[0] = first ? 1.0f : static_cast<float>(1 - o_.dampening);
     update.states[0] = floats(state[0].second);
   }
@@ -243,7 +256,7 @@ class Adagrad : public DenseOptimizer {
     out.constants[0] = static_cast<float>(o_.eps);
     return out;
   }
-  void prepare(const Parameter&, OptimizerState& state, tsr_parameter_update& update) override {
+  void prepare(size_t, OptimizerState& state, tsr_parameter_update& update) override {
     float& step = *state[0].second.data<float>();
     update.factors[0] = static_cast<float>(o_.lr / (1 + static_cast<double>(step) * o_.lr_decay));
     step += 1;
@@ -297,15 +310,15 @@ class Adam : public DenseOptimizer {
 
  protected:
   tsr_parameter_updates settings() const override {
-    auto out = settings_of(TSR_UPDATE_ADAM, o_.maximize, o_.weight_decay);
+    auto out = settings_of(TSR_UPDATE_ADAM, o_.maximize, o_.decoupled_weight_decay ? 0 : o_.weight_decay);
     out.constants[0] = static_cast<float>(o_.beta1);
     out.constants[1] = static_cast<float>(o_.beta2);
     out.constants[2] = static_cast<float>(o_.eps);
     out.constants[3] = static_cast<float>(1 - o_.beta2);
     return out;
   }
-  void prepare(const Parameter& p, OptimizerState& state, tsr_parameter_update& update) override {
-    if (state.empty()) state = fresh_state(p);
+  void prepare(size_t i, OptimizerState& state, tsr_parameter_update& update) override {
+    if (state.empty()) state = fresh_state(*parameters()[i]);
     float& step = *state[0].second.data<float>();
     step += 1;
     const auto s = static_cast<double>(step);
@@ -314,6 +327,7 @@ class Adam : public DenseOptimizer {
     update.states[0] = floats(state[1].second);
     update.states[1] = floats(state[2].second);
   }
+  double decay_first() const override { return o_.decoupled_weight_decay ? o_.lr * o_.weight_decay : 0; }
   OptimizerState fresh_state(const Parameter& p) const override {
     return {{"step", Tensor::scalar(0.0f)}, {"exp_avg", zeros_like(p.value)}, {"exp_avg_sq", zeros_like(p.value)}};
   }
@@ -321,7 +335,7 @@ class Adam : public DenseOptimizer {
     return {{"amsgrad", false},
             {"betas", std::pair(o_.beta1, o_.beta2)},
             {"capturable", false},
-            {"decoupled_weight_decay", false},
+            {"decoupled_weight_decay", o_.decoupled_weight_decay},
             {"differentiable", false},
             {"eps", o_.eps},
             {"foreach", std::monostate()},
@@ -350,6 +364,63 @@ class Adam : public DenseOptimizer {
   AdamOptions o_;
 };
 
+// Adam's formula whose first moment is the gradient, and whose averages are not corrected.
+class Rmsprop : public DenseOptimizer {
+ public:
+  Rmsprop(const RmspropOptions& options, ParameterList list) : DenseOptimizer(std::move(list)), o_(options) {
+    check_options();
+    for (const ParameterPtr& p : parameters()) gradients_.push_back(p->in_backward ? Tensor() : zeros_like(p->value));
+  }
+
+ protected:
+  tsr_parameter_updates settings() const override {
+    auto out = settings_of(TSR_UPDATE_ADAM, o_.maximize, o_.weight_decay);
+    out.constants[1] = static_cast<float>(o_.alpha);
+    out.constants[2] = static_cast<float>(o_.eps);
+    out.constants[3] = static_cast<float>(1 - o_.alpha);
+    return out;
+  }
+  void prepare(size_t i, OptimizerState& state, tsr_parameter_update& update) override {
+    if (state.empty()) state = fresh_state(*parameters()[i]);
+    *state[0].second.data<float>() += 1;
+    update.factors[0] = static_cast<float>(o_.lr);
+    update.factors[1] = 1;
+    update.states[0] = floats(gradients_[i]);
+    update.states[1] = floats(state[1].second);
+  }
+  OptimizerState fresh_state(const Parameter& p) const override {
+    return {{"step", Tensor::scalar(0.0f)}, {"square_avg", zeros_like(p.value)}};
+  }
+  Options options() const override {
+    return {{"alpha", o_.alpha},
+            {"capturable", false},
+            {"centered", false},
+            {"differentiable", false},
+            {"eps", o_.eps},
+            {"foreach", std::monostate()},
+            {"lr", o_.lr},
+            {"maximize", o_.maximize},
+            {"momentum", int64_t{0}},
+            {"weight_decay", zero_or(o_.weight_decay)}};
+  }
+  double* number(std::string_view option) override {
+    if (option == "lr") return &o_.lr;
+    if (option == "eps") return &o_.eps;
+    if (option == "alpha") return &o_.alpha;
+    return option == "weight_decay" ? &o_.weight_decay : nullptr;
+  }
+  void check_options() const override {
+    require_not_negative(o_.lr, "lr");
+    require_not_negative(o_.eps, "eps");
+    require_not_negative(o_.weight_decay, "weight_decay");
+    if (!(o_.alpha >= 0 && o_.alpha < 1)) fail(Code::kInvalidArgument, "alpha must be in [0, 1), and is ", o_.alpha);
+  }
+
+ private:
+  RmspropOptions o_;
+  std::vector<Tensor> gradients_;  // effective ones, of each parameter; no state, because each step writes them anew
+};
+
 }  // namespace
 
 KeyedOptimizerPtr make_sgd(const SgdOptions& options, ParameterList parameters) {
@@ -363,6 +434,9 @@ KeyedOptimizerPtr make_rowwise_adagrad(const AdagradOptions& options, ParameterL
 }
 KeyedOptimizerPtr make_adam(const AdamOptions& options, ParameterList parameters) {
   return std::make_shared<Adam>(options, std::move(parameters));
+}
+KeyedOptimizerPtr make_rmsprop(const RmspropOptions& options, ParameterList parameters) {
+  return std::make_shared<Rmsprop>(options, std::move(parameters));
 }
 
 }  // namespace tessera

@@ -100,8 +100,10 @@ AdagradOptions adagrad_options(Reader& in) {
   return o;
 }
 
-KeyedOptimizerPtr adam(Reader& in, ParameterList parameters) {
+KeyedOptimizerPtr adam_like(Reader& in, ParameterList parameters, bool decoupled) {
   AdamOptions o;
+  o.decoupled_weight_decay = decoupled;
+  if (decoupled) o.weight_decay = 0.01;
   in.number("lr", o.lr);
   in.number("learning_rate", o.lr);
   in.pair("betas", o.beta1, o.beta2);
@@ -110,9 +112,23 @@ KeyedOptimizerPtr adam(Reader& in, ParameterList parameters) {
   in.number("eps", o.eps);
   in.number("weight_decay", o.weight_decay);
   in.flag("maximize", o.maximize);
-  in.off({"amsgrad", "foreach", "fused", "capturable", "differentiable", "decoupled_weight_decay"});
+  if (!decoupled) in.flag("decoupled_weight_decay", o.decoupled_weight_decay);
+  in.off({"amsgrad", "foreach", "fused", "capturable", "differentiable"});
   in.finish();
   return make_adam(o, std::move(parameters));
+}
+
+KeyedOptimizerPtr rmsprop(Reader& in, ParameterList parameters) {
+  RmspropOptions o;
+  in.number("lr", o.lr);
+  in.number("learning_rate", o.lr);
+  in.number("alpha", o.alpha);
+  in.number("eps", o.eps);
+  in.number("weight_decay", o.weight_decay);
+  in.flag("maximize", o.maximize);
+  in.off({"centered", "foreach", "capturable", "differentiable"});
+  in.finish();
+  return make_rmsprop(o, std::move(parameters));
 }
 
 struct Entry {
@@ -122,7 +138,9 @@ struct Entry {
 };
 constexpr Entry kEntries[] = {
     {"adagrad", "Adagrad", [](Reader& in, ParameterList p) { return make_adagrad(adagrad_options(in), std::move(p)); }},
-    {"adam", "Adam", adam},
+    {"adam", "Adam", [](Reader& in, ParameterList p) { return adam_like(in, std::move(p), false); }},
+    {"adamw", "AdamW", [](Reader& in, ParameterList p) { return adam_like(in, std::move(p), true); }},
+    {"rmsprop", "RMSprop", rmsprop},
     {"rowwise_adagrad", "RowWiseAdagrad",
      [](Reader& in, ParameterList p) { return make_rowwise_adagrad(adagrad_options(in), std::move(p)); }},
     {"sgd", "SGD", sgd},

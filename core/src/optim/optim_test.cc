@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <limits>
 
@@ -47,6 +48,38 @@ TEST(OptimTest, AdamAveragesKeepTheirDigits) {
   a->grad = Tensor::from<float>({0.25f});
   optimizer->step();
   EXPECT_EQ(optimizer->state()[0].second[1].second.item(), 0.25);
+}
+
+TEST(OptimTest, AdamwTakesTheDecayOffTheValue) {
+  const auto with = parameter("a", {2, -4}), without = parameter("a", {2 * 0.95f, -4 * 0.95f});
+  const auto adamw = make_dense_optimizer({"adamw", R"({"lr": 0.1, "weight_decay": 0.5})"}, {with});
+  const auto adam = make_dense_optimizer({"Adam", R"({"lr": 0.1})"}, {without});
+  for (const auto& p : {with, without}) p->grad = Tensor::from<float>({3, 0.5});
+  adamw->step();
+  adam->step();
+  for (int64_t i = 0; i < 2; ++i) EXPECT_NEAR(with->value.item(i), without->value.item(i), 1e-6);
+  EXPECT_THAT(adamw->str(), HasSubstr("decoupled_weight_decay: True"));
+  EXPECT_EQ(make_dense_optimizer({"AdamW"}, {})->param_groups()[0].number("weight_decay"), 0.01) << "PyTorch's";
+}
+
+TEST(OptimTest, RmspropDividesByTheRootOfTheMeanSquare) {
+  const auto a = parameter("a", {1});
+  const auto optimizer =
+      make_dense_optimizer({"rmsprop", R"({"lr": 0.1, "alpha": 0.9, "eps": 1e-3, "weight_decay": 0.5})"}, {a});
+  double w = 1, mean = 0;
+  for (const double given : {2.0, -1.0, 0.25}) {
+    a->grad = Tensor::from<float>({static_cast<float>(given)});
+    optimizer->step();
+    const double gradient = given + 0.5 * w;
+    mean = 0.9 * mean + 0.1 * gradient * gradient;
+    w -= 0.1 * gradient / (std::sqrt(mean) + 1e-3);
+    EXPECT_NEAR(a->value.item(), w, 1e-6);
+  }
+  const auto state = optimizer->state()[0].second;
+  EXPECT_EQ(state[0].second.item(), 3);
+  EXPECT_EQ(state[1].first, "square_avg");
+  EXPECT_NEAR(state[1].second.item(), mean, 1e-6);
+  EXPECT_THAT(error_of([] { make_dense_optimizer({"rmsprop", R"({"momentum": 0.9})"}, {}); }), HasSubstr("momentum"));
 }
 
 TEST(OptimTest, AllGradientsAreCheckedBeforeAnyStep) {
@@ -122,7 +155,7 @@ TEST(OptimTest, NamesAndOptionsOfConfigs) {
   EXPECT_THAT(error_of([] {
                 make_dense_optimizer({"sdg", "{}"}, {});
               }),
-              HasSubstr("adagrad, adam, rowwise_adagrad, sgd"));
+              HasSubstr("adagrad, adam, adamw, rmsprop, rowwise_adagrad, sgd"));
   EXPECT_THAT(error_of([] { make_dense_optimizer({"sgd", R"({"momentun": 1})"}, {}); }), HasSubstr("momentum"));
   EXPECT_THAT(error_of([] { make_dense_optimizer({"sgd", R"({"lr": "x"})"}, {}); }), HasSubstr("a number"));
   EXPECT_THAT(error_of([] { make_dense_optimizer({"adam", R"({"amsgrad": true})"}, {}); }), HasSubstr("amsgrad"));

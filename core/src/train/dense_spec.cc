@@ -16,8 +16,13 @@ DenseOptimizerSpec dense_spec(const DenseOptimizerConfig& config) {
   const DenseOptimizerConfig unset;
   const std::vector<std::string> names = dense_optimizer_names();
   const bool known = std::find(names.begin(), names.end(), config.name) != names.end();
-  const bool sgd = config.name == "sgd", adam = config.name == "adam";
-  const char* others = sgd ? "momentum" : adam ? "eps, beta1 and beta2" : "eps";
+  const bool sgd = config.name == "sgd", adamw = config.name == "adamw", adam = adamw || config.name == "adam",
+             rmsprop = config.name == "rmsprop";
+  const char* others = sgd ? "momentum" : adam ? "eps, beta1 and beta2" : rmsprop ? "eps and alpha" : "eps";
+  if (adamw && config.weight_decay == 0)
+    fail(Code::kInvalidArgument,
+         "adamw differs from adam by its weight decay, but dense_optimizer.weight_decay is 0: "
+         "set it, to 0.01 for example, or choose adam");
   json all = {{"learning_rate", config.learning_rate}, {"weight_decay", config.weight_decay}};
   const auto take = [&](const char* key, double value, double otherwise, bool read) {
     if (read) all[key] = value;
@@ -27,6 +32,7 @@ DenseOptimizerSpec dense_spec(const DenseOptimizerConfig& config) {
   };
   take("momentum", config.momentum, unset.momentum, sgd);
   take("eps", config.eps, unset.eps, !sgd);
+  take("alpha", config.alpha, unset.alpha, rmsprop);
   take("beta1", config.beta1, unset.beta1, adam);
   take("beta2", config.beta2, unset.beta2, adam);
   return {config.name, all.dump()};
