@@ -74,6 +74,11 @@ ItemLoss::ItemLoss(const tessera::sdk::Setup& setup) : host_(setup.host), loops_
          "option \"log_q\" says that log_q is an input, and \"count_items\" counts it: leave one "
          "of the two out");
   if (counted_ > 0) buffers_.push_back({"counts", {counted_}});
+  split_ = options.flag("split", false);
+  if (split_ && (!softmax_ || shared_ != Shared::kBatch))
+    fail(TSR_INVALID_ARGUMENT,
+         "option \"split\" is for a softmax whose candidates all samples share: leave it out, or ",
+         "set kind = \"softmax\" and negatives = \"batch\"");
   prepare_products();
   place_inputs();
 }
@@ -102,6 +107,12 @@ std::vector<Value> ItemLoss::outputs(std::span<const Value> inputs) const {
     if (inputs[i].width != inputs[0].width && inputs[i].width != 0 && inputs[0].width != 0)
       fail(TSR_INVALID_ARGUMENT, kItemLoss, " takes states and items of one width, not of ", inputs[0].width, " and ",
            inputs[i].width, " values: put the layer \"linear\" before it");
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const bool of_candidates = places_.candidates && inputs[i].has_rows_of(inputs[places_.candidates]);
+    if (inputs[i].split && !(split_ && of_candidates))
+      fail(TSR_INVALID_ARGUMENT, "each rank has other rows of input ", i, ": ",
+           of_candidates ? "set the option \"split\" of item_loss, too" : "only candidates may be split");
   }
   if (!inputs[1].has_rows_of(inputs[0]))
     fail(TSR_INVALID_ARGUMENT, kItemLoss,
@@ -374,9 +385,9 @@ void ItemLoss::forward(const ModuleCall& call, tsr_module_context** context) {
   take(call);
   weigh(call);
   losses_.assign(rows_.size(), 0.0f);
-  run(nullptr);
-  std::fill_n(out, call.batch, 0.0f);
   auto lease = contexts_.take();
+  combines(call) ? run_split(call, &lease->all) : run(nullptr);
+  std::fill_n(out, call.batch, 0.0f);
   lease->factors.clear();
   for (size_t i = 0; i < rows_.size(); ++i) {
     if (rows_[i].factor > 0) out[rows_[i].sample] += static_cast<float>(rows_[i].factor * losses_[i]);
@@ -386,7 +397,7 @@ void ItemLoss::forward(const ModuleCall& call, tsr_module_context** context) {
 }
 
 void ItemLoss::backward(const ModuleCall& call, tsr_module_context* context) {
-  if (nothing_comes_back(call)) return;
+  if (nothing_comes_back(call) && !combines(call)) return;
   for (const DLTensor& t : call.grad_inputs) fill_zeros(t);
   take(call);
   const std::vector<double>& factors = contexts_.of(context)->factors;
@@ -394,12 +405,50 @@ void ItemLoss::backward(const ModuleCall& call, tsr_module_context* context) {
   const auto values = std::ssize(rows_) * width_;
   grad_states_.at_least(host_, values);
   std::fill_n(grad_items_.at_least(host_, values), values, 0.0f);
-  Back back{matrix(call.grad_outputs[0], call.batch, 1, "the gradient of item_loss's output")};
+  Back back{matrix_or_null(call.grad_outputs[0], call.batch, 1, "the gradient of item_loss's output")};
   back.candidates = places_.candidates ? matrix_or_null(call.grad_inputs[places_.candidates], count_, width_,
                                                         "the gradient of the candidates")
                                        : grad_items_.data();
-  run(&back);
+  combines(call) ? run_split_back(call, back, contexts_.of(context)->all) : run(&back);
   give_back(call);
+}
+
+CandidatesHere ItemLoss::here() const {
+  return {count_, candidates_, ids_.data(), log_q_of_.empty() ? nullptr : log_q_of_.data(), drop_ ? &index_ : nullptr};
+}
+
+float ItemLoss::item_logit(int64_t i) const {
+  const float z = scale_ * loops_.of_rows->dot(width_, states_.data() + i * width_, item_rows_.data() + i * width_);
+  return z - (correct_item_ ? rows_[static_cast<size_t>(i)].log_q : 0);
+}
+
+void ItemLoss::run_split(const ModuleCall& call, AllRows* all) {
+  const SplitSoftmax softmax(host_, loops_, scale_, width_, scratch_);
+  std::vector<int64_t> ids;
+  for (const Row& row : rows_) ids.push_back(row.id);
+  softmax.gather(call, states_.data(), ids, here(), all);
+  softmax.sum_up(call, here(), all);
+  for (int64_t i = 0; i < all->own; ++i) {
+    const double z = item_logit(i);
+    double& sum = all->log_sums[static_cast<size_t>(all->first + i)];
+    const double largest = std::max(sum, z);
+    sum = largest + std::log(std::exp(sum - largest) + std::exp(z - largest));
+    losses_[static_cast<size_t>(i)] = static_cast<float>(sum - z);
+  }
+}
+
+void ItemLoss::run_split_back(const ModuleCall& call, const Back& back, const AllRows& all) {
+  std::vector<float> factors;
+  for (const Row& row : rows_)
+    factors.push_back(back.grads == nullptr ? 0 : back.grads[row.sample] * static_cast<float>(row.factor) * scale_);
+  const SplitSoftmax softmax(host_, loops_, scale_, width_, scratch_);
+  softmax.backward(call, here(), factors, all, grad_states_.data(), back.candidates);
+  for (int64_t i = 0; i < all.own; ++i) {
+    const double share = std::exp(item_logit(i) - all.log_sums[static_cast<size_t>(all.first + i)]);
+    const float dz = factors[static_cast<size_t>(i)] * static_cast<float>(share - 1);
+    loops_.of_rows->add_scaled(width_, dz, item_rows_.data() + i * width_, grad_states_.data() + i * width_);
+    loops_.of_rows->add_scaled(width_, dz, states_.data() + i * width_, grad_items_.data() + i * width_);
+  }
 }
 
 void ItemLoss::give_back(const ModuleCall& call) const {

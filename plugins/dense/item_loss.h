@@ -6,6 +6,7 @@
 
 #include "loops.h"
 #include "sequence_moves.h"
+#include "split_softmax.h"
 #include "weights.h"
 
 namespace tessera_dense {
@@ -34,10 +35,11 @@ class IdIndex {
 // z = q . row / temperature. Inputs: states, the items' rows, candidates' rows (unless "negatives" is "in_batch"), the
 // items' ids, the candidates' ids; then, if the option asks for them, weights of the rows, and the logarithm of how
 // often an item is drawn (floats, or integers that count it) for the items and the candidates. States may also have
-// one row for each sample. docs/layers.md has the options and formulas.
+// one row for each sample. With "split", each rank has other candidates. docs/layers.md has the options and formulas.
 class ItemLoss : public tessera::sdk::Module {
  public:
   static constexpr uint32_t kFlags = TSR_MODULE_SUMS_OVER_RANKS;
+  static constexpr bool kTakesSplit = true;
   explicit ItemLoss(const tessera::sdk::Setup& setup);
 
   const std::vector<tessera::sdk::Parameter>& parameters() const override { return none_; }
@@ -66,6 +68,7 @@ class ItemLoss : public tessera::sdk::Module {
   };
   struct Context {
     std::vector<double> factors;  // of the rows
+    AllRows all;                  // with "split"
   };
   // Gradients that are written, besides those of the states; all NULL in forward.
   struct Back {
@@ -96,12 +99,18 @@ class ItemLoss : public tessera::sdk::Module {
   float loss_of(const Row& row, int64_t width, float* z) const;
   void gradients_of(const Row& row, int64_t width, float scale, float* z) const;
   float item_share(int64_t candidates) const;
+  // The loss with candidates of all ranks, and its gradients.
+  bool combines(const tessera::sdk::ModuleCall& call) const { return split_ && call.sums_over_ranks(); }
+  CandidatesHere here() const;
+  float item_logit(int64_t i) const;
+  void run_split(const tessera::sdk::ModuleCall& call, AllRows* all);
+  void run_split_back(const tessera::sdk::ModuleCall& call, const Back& back, const AllRows& all);
   void give_back(const tessera::sdk::ModuleCall& call) const;
 
   tessera::sdk::Host host_;
   const Loops& loops_;
   Shared shared_ = Shared::kBatch;
-  bool softmax_, last_, drop_, weights_, log_q_, correct_item_;
+  bool softmax_, last_, drop_, weights_, log_q_, correct_item_, split_;
   float scale_;      // 1 / temperature
   double t_ = 0;     // of gbce; 0: bce
   int64_t items_;    // of gbce

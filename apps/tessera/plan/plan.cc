@@ -26,6 +26,7 @@
 #include "tessera/train_job.h"
 #include "train/job_data.h"
 #include "train/job_model.h"
+#include "train/drawn_ids.h"
 #include "train/observed_inputs.h"
 #include "wrapped.h"
 
@@ -228,7 +229,9 @@ Job job_from_config(const Arguments& a) {
                                                            : "cpu";
   job.options = planner_options(config, tables, a.world_size, a.local_world_size, compute_device(*job.runtime, device));
   job.options.wire = wire_bytes_of(*job.runtime, group_options(config.comm, kCpu));
-  if (data.train) observe_inputs(data, tables, config.data.batch, &job.options);
+  if (!data.train) return job;
+  observe_inputs(data, tables, config.data.batch, &job.options);
+  count_drawn(drawn_features(config, tables, data), tables, &job.options);
   return job;
 }
 

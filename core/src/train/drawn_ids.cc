@@ -32,6 +32,11 @@ DrawnFeature parse(const std::string& text, int64_t rows, std::string* counted) 
     out.per_sample = options.word("per", {"batch", "sample"}) == 1;
     if (out.count < 1) sdk::fail(TSR_INVALID_ARGUMENT, "count is ", out.count, ", but must be at least 1");
   }
+  if (out.draw == Draw::kAll) out.split = options.flag("split", false);
+  if (out.split && out.when != When::kTraining)
+    sdk::fail(TSR_INVALID_ARGUMENT,
+              "split = true divides the rows among the ranks, which combine them in training "
+              "only: add during=training");
   if (out.draw == Draw::kPopularity) *counted = options.string("of", "");
   options.finish();
   return out;
@@ -113,6 +118,23 @@ std::vector<DrawnFeature> drawn_features(const Config& config, const std::vector
   return out;
 }
 
+void count_drawn(const std::vector<DrawnFeature>& drawn, const std::vector<TableConfig>& tables,
+                 PlannerOptions* options) {
+  const auto samples = static_cast<double>(std::max<int64_t>(options->batch_size, 1));
+  for (const DrawnFeature& d : drawn) {
+    double ids = 0;  // per sample of a rank
+    if (d.when != When::kEvaluation && d.draw == Draw::kAll)
+      ids = static_cast<double>(d.rows - d.first) / samples / (d.split ? options->topology.world_size : 1);
+    else if (d.when != When::kEvaluation)
+      ids = static_cast<double>(d.count) / (d.per_sample ? 1 : samples);
+    for (const TableConfig& table : tables) {
+      const auto at = std::find(table.features.begin(), table.features.end(), d.name) - table.features.begin();
+      if (at == std::ssize(table.features) || !table.pooling_factor.empty()) continue;
+      options->constraints[table.name].pooling_factors.at(static_cast<size_t>(at)) = ids;
+    }
+  }
+}
+
 DrawnIds::DrawnIds(std::vector<DrawnFeature> features, uint64_t seed, int rank, int world_size)
     : features_(std::move(features)), sums_(features_.size()), seed_(seed), rank_(rank), world_size_(world_size) {
   for (size_t f = 0; f < features_.size(); ++f) {
@@ -144,7 +166,8 @@ void DrawnIds::draw_for(size_t feature, const Batch& batch, bool train, int64_t 
   for (int64_t s = 0; s < samples; ++s) {
     const int64_t before = std::ssize(ids_);
     if (!idle && f.draw == Draw::kAll && s == 0) {
-      for (int64_t id = f.first; id < f.rows; ++id) ids_.push_back(id);
+      const auto [begin, end] = f.split ? own_rows(f.rows, batch.global_size) : std::pair{int64_t{0}, f.rows};
+      for (int64_t id = std::max(begin, f.first); id < end; ++id) ids_.push_back(id);
     } else if (!idle && f.draw != Draw::kAll && f.per_sample) {
       draw(feature, data::combine(seed, static_cast<uint64_t>(first_sample + s)), f.count);
     } else if (!idle && f.draw != Draw::kAll && s == 0) {
@@ -152,6 +175,16 @@ void DrawnIds::draw_for(size_t feature, const Batch& batch, bool train, int64_t 
     }
     lengths_.push_back(std::ssize(ids_) - before);
   }
+}
+
+// The rows of a table that this rank draws if the ranks divide them: the block that row-wise sharding gives it, so that
+// no row travels under such a plan. Only ranks with samples draw, so they divide the rows of the last, small batch.
+std::pair<int64_t, int64_t> DrawnIds::own_rows(int64_t rows, int64_t global_size) const {
+  const bool all = global_size >= world_size_;
+  const int64_t parts = all ? world_size_ : global_size;
+  const int64_t part = all ? rank_ : global_size * rank_ / world_size_;
+  const int64_t block = (rows + parts - 1) / parts;
+  return {std::min(rows, part * block), std::min(rows, (part + 1) * block)};
 }
 
 const KeyedJaggedTensor& DrawnIds::add_to(const Batch& batch, bool train, int64_t step) {

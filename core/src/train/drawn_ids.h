@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/config.h"
 #include "tessera/data.h"
 #include "tessera/model_trainer.h"
+#include "tessera/planner.h"
 
 namespace tessera {
 
@@ -15,6 +17,10 @@ namespace tessera {
 // sentence: an option is unknown or wrong, a table has pooling, or the ids to count are not in memory.
 std::vector<DrawnFeature> drawn_features(const Config& config, const std::vector<TableConfig>& tables,
                                          const Dataset& data);
+
+// Tells the planner how many ids per sample a training step draws, for tables whose config has no pooling_factor.
+void count_drawn(const std::vector<DrawnFeature>& drawn, const std::vector<TableConfig>& tables,
+                 PlannerOptions* options);
 
 class DrawnIds {
  public:
@@ -25,6 +31,7 @@ class DrawnIds {
 
  private:
   void draw(size_t feature, uint64_t seed, int64_t count);
+  std::pair<int64_t, int64_t> own_rows(int64_t rows, int64_t global_size) const;
   void draw_for(size_t feature, const Batch& batch, bool train, int64_t step);
 
   std::vector<DrawnFeature> features_;

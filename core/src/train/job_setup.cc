@@ -213,6 +213,7 @@ JobModel make_model(const Runtime& runtime, const Config& config, const DeviceSt
       planner_options(config, job.tables, group->world_size(), group->local_world_size(), compute_device(device));
   out.planner.wire = wire_bytes_of(*group);
   observe_inputs(data, job.tables, config.data.batch, &out.planner);
+  count_drawn(o.drawn, job.tables, &out.planner);
   o.parallel.planner = out.planner;
   out.dense = dense_work(runtime, config, job.tables, dense_inputs);
   out.trainer = std::make_unique<ModelTrainer>(runtime, group, std::move(o));

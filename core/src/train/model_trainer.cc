@@ -86,12 +86,25 @@ DensePrecision common_precision(const Runtime& runtime, const ModelGraph& graph,
   return mine;
 }
 
+// The graph with what is drawn.
+ModelGraph with_drawn(const ModelTrainerOptions& options) {
+  std::vector<std::string> sequences;  // features, in the order of ModelGraph::sequences
+  for (const EmbeddingBagConfig& t : split_by_pooling(options.tables).sequences)
+    sequences.insert(sequences.end(), t.feature_names.begin(), t.feature_names.end());
+  ModelGraph graph = options.graph;
+  for (const DrawnFeature& d : options.drawn) {
+    const auto at = std::find(sequences.begin(), sequences.end(), d.name) - sequences.begin();
+    graph.drawn.push_back({d.name, d.first, d.split ? at : -1});
+  }
+  return graph;
+}
+
 constexpr const char* kApart = "; training has diverged: try a lower learning rate";
 
 }  // namespace
 
 ModelTrainer::ModelTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup> group, ModelTrainerOptions options)
-    : graph_(options.graph),
+    : graph_(with_drawn(options)),
       tables_stream_(options.parallel.sharded.stream),
       in_host_memory_(what_keeps_it_on_the_host(tables_stream_, runtime, graph_)),
       stream_(in_host_memory_.empty() ? tables_stream_ : nullptr),
@@ -101,6 +114,7 @@ ModelTrainer::ModelTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup>
   losses_of_heads_ =
       std::make_unique<HeadLosses>(runtime, graph_, layers_, HeadLossesOptions{std::move(options.labels), stream_});
   step_.rank = group->rank();
+  step_.world_size = group->world_size();
   if (layers_.sums_over_ranks() && group->world_size() > 1) {
     // Use a separate group, because rows' gradients travel in the other one while layers run backward.
     step_.sum_over_ranks = [sums = std::shared_ptr<ProcessGroup>(group->split(0))](const Tensor& inout) {
@@ -111,7 +125,6 @@ ModelTrainer::ModelTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup>
     inputs_ = std::make_unique<DeviceBatch>(stream_);
     device_losses_ = stream_->empty({kLossesOnDevice}, DType::kFloat64);
   }
-  for (const DrawnFeature& d : options.drawn) graph_.drawn.push_back({d.name, d.first});
   if (!options.drawn.empty())
     drawn_ = std::make_unique<DrawnIds>(std::move(options.drawn), options.seed, group->rank(), group->world_size());
   ModelTables tables = split_by_pooling(options.tables);

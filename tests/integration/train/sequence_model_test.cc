@@ -340,6 +340,44 @@ TEST_F(NextItem, IsLearntAndItsLossesAreThoseOfAnyNumberOfRanks) {
   EXPECT_EQ(two.at("test").at("rank.hit_rate@1"), one.at("test").at("rank.hit_rate@1"));
 }
 
+// Each rank has its part of the candidates, and the loss is the one over all of them.
+TEST_F(NextItem, ASoftmaxIsDividedAmongTheRanks) {
+  const std::string all = "drawn?draw=all&first=1&during=training";
+  const json whole = trained(1, drawn(all, "{}"));
+  ASSERT_FALSE(whole.is_null());
+  expect_same_losses(whole, trained(1, drawn(all + "&split=true", "{split = true}")), 1e-5);
+  for (const char* plan : {"row_wise", "table_wise", "column_wise", "data_parallel"}) {
+    SCOPED_TRACE(plan);
+    const Arguments split = drawn(all + "&split=true", "{split = true}");
+    const json two = trained(2, split + settings({str_cat("table.item.sharding=", plan)}));
+    ASSERT_FALSE(two.is_null());
+    expect_same_losses(whole, two, 1e-4);
+    EXPECT_EQ(two.at("test").at("rank.mrr"), whole.at("test").at("rank.mrr"));
+  }
+  // 40 rows in batches of 3 leave one for the last step, so that two of three ranks have none.
+  const Arguments small = settings({"data.batch=3"});
+  expect_same_losses(trained(1, drawn(all, "{}") + small),
+                     trained(3, drawn(all + "&split=true", "{split = true}") + small), 1e-4);
+}
+
+TEST_F(NextItem, ADividedSoftmaxIsRefusedInHalves) {
+  const auto refused = [&](const std::string& options, const std::string& layer, int ranks = 2) {
+    const Finished done = train(ranks, drawn("drawn?draw=all&first=1" + options, layer));
+    EXPECT_EQ(done.status, 2) << done.output;
+    return done.output;
+  };
+  EXPECT_THAT(refused("&during=training&split=true", "{}", 0), HasSubstr("set the option \"split\" of item_loss, too"));
+  EXPECT_THAT(refused("&during=training", "{split = true}"), HasSubstr("several ranks have the candidate 1"));
+  EXPECT_THAT(refused("&split=true", "{split = true}", 0), HasSubstr("add during=training"));
+  EXPECT_THAT(refused("&during=training&split=true", R"({split = true, kind = "bce"})", 0),
+              HasSubstr("is for a softmax whose candidates all samples share"));
+  const std::string ranked = R"(layer.ranks.inputs=["states", "drawn", "next:ids", "drawn:ids", "seen:ids"])";
+  const Finished other =
+      train(0, drawn("drawn?draw=all&first=1&during=training&split=true", "{split = true}") + settings({ranked}));
+  EXPECT_EQ(other.status, 2);
+  EXPECT_THAT(other.output, HasSubstr("each rank has other rows of input 1, and this layer does not combine"));
+}
+
 TEST_F(NextItem, NegativesAreTheSameOnAnyNumberOfRanks) {
   const Arguments how = drawn("drawn?draw=popularity&of=next&count=6&per=sample&during=training",
                               R"({kind = "gbce", items = 20, negatives = "sample"})");

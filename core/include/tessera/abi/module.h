@@ -63,7 +63,11 @@ typedef struct tsr_parameter {
 /* Flags of a value. */
 enum {
   /* The value is a sequence: it has the offsets that `rows_like` names instead of one row for each sample. */
-  TSR_VALUE_JAGGED = 0x10000
+  TSR_VALUE_JAGGED = 0x10000,
+  /* Only of inputs that are sequences. In calls that train, each rank has other rows of one set, which the ranks hold
+   * together: candidates of a loss, for example. A layer that takes each row by itself may take such an input. Another
+   * one must combine what the ranks make of their rows by sum_over_ranks(), or refuse the input. */
+  TSR_VALUE_SPLIT = 0x20000
 };
 
 /* Values of `rows_like` that are no index. */
@@ -124,6 +128,9 @@ typedef struct tsr_module_call {
    * falling, up to at most max_rows(). backward() reads them. Data NULL: the output has no offsets of its own. NULL: no
    * output has. */
   const DLTensor* output_offsets;
+  /* The calling rank, and the number of ranks, that sum_over_ranks adds up. Without it: 0 and 1. */
+  int32_t rank;
+  int32_t world_size;
 } tsr_module_call;
 
 /* The state that forward() keeps for backward(). */

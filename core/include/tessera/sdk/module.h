@@ -12,6 +12,9 @@
 // A class that computes each row by itself, whose outputs have the rows of its inputs, declares
 //   static constexpr bool kRowByRow = true;
 // It then takes sequences as it takes batches: outputs() and the call look to it as if each row were a sample.
+// A class that takes inputs that the ranks hold together (TSR_VALUE_SPLIT) declares
+//   static constexpr bool kTakesSplit = true;
+// A class that works row by row takes them, too. Inputs of other classes are refused.
 // A class whose outputs are sequences with the rows of an input returns inputs[k].with_width(w) from outputs(). A class
 // whose outputs have offsets of their own returns Value::own_rows(w), and overrides max_rows().
 #pragma once
@@ -55,6 +58,7 @@ struct Value {
   DLDataType dtype = dtype_of<float>();
   bool jagged = false;    // it is a sequence
   int32_t rows_like = 0;  // of a sequence: tsr_value::rows_like
+  bool split = false;     // an input: TSR_VALUE_SPLIT
 
   // A float32 value with the rows of this one: dense if this one is.
   Value with_width(int64_t values) const { return {values, dtype_of<float>(), jagged, rows_like}; }
@@ -83,6 +87,8 @@ struct ModuleCall {
   const tsr_module_call& raw;
 
   bool sums_over_ranks() const { return raw.sum_over_ranks != nullptr; }
+  int rank() const { return sums_over_ranks() ? raw.rank : 0; }
+  int world_size() const { return sums_over_ranks() ? raw.world_size : 1; }
   // Adds up over the ranks, in place, if there are several. All ranks must call it equally often.
   void sum_over_ranks(const DLTensor& inout) const {
     Call call;
@@ -145,6 +151,14 @@ class Module {
       return false;
     }
   }
+  template <class C>
+  static constexpr bool takes_split() {
+    if constexpr (requires { C::kTakesSplit; }) {
+      return C::kTakesSplit;
+    } else {
+      return row_by_row<C>();
+    }
+  }
   // Makes inputs of a layer that works row by row dense. Returns the first of them as it was.
   static Value as_dense(std::vector<Value>& inputs) {
     if (inputs.empty()) return {};
@@ -203,12 +217,15 @@ class Module {
       for (uint32_t k = 0; k < num_inputs; ++k) {
         const auto* at = reinterpret_cast<const char*>(inputs) + size_t{k} * stride;
         const tsr_value value = read_struct(*reinterpret_cast<const tsr_value*>(at));
-        check_flags(value.flags, TSR_VALUE_JAGGED, "an input");
-        const bool jagged = (value.flags & TSR_VALUE_JAGGED) != 0;
+        check_flags(value.flags, TSR_VALUE_JAGGED | TSR_VALUE_SPLIT, "an input");
+        const bool jagged = (value.flags & TSR_VALUE_JAGGED) != 0, split = (value.flags & TSR_VALUE_SPLIT) != 0;
+        if (split && !takes_split<C>())
+          fail(TSR_INVALID_ARGUMENT, "each rank has other rows of input ", k, ", and this layer does not combine what ",
+               "the ranks make of them: leave out \"split\"");
         if (jagged && (value.rows_like < 0 || value.rows_like > static_cast<int32_t>(k)))
           fail(TSR_INVALID_ARGUMENT, "input ", k, " has the rows of input ", value.rows_like,
                ", which is not before it");
-        values.push_back({value.width, value.dtype, jagged, jagged ? value.rows_like : 0});
+        values.push_back({value.width, value.dtype, jagged, jagged ? value.rows_like : 0, split});
       }
       const Value rows = row_by_row<C>() ? as_dense(values) : Value{};
       const std::vector<Value> all = of<C>(self).outputs(values);

@@ -1,0 +1,67 @@
+// Softmax over candidates that the ranks hold together, each its part: Megatron's vocabulary parallelism.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "loops.h"
+#include "support.h"
+#include "tessera/sdk/module.h"
+
+namespace tessera_dense {
+
+class IdIndex;
+
+// Rows of all ranks, those of rank r after those of rank r - 1. They stay in a context until backward.
+struct AllRows {
+  int64_t first = 0, own = 0;  // this rank's rows are [first, first + own)
+  std::vector<float> states;   // [rows, width]
+  std::vector<double> ids;     // of the rows' items
+  // Per row ln of the sum of exp(z) over the candidates of all ranks; ItemLoss adds the row's item to those of the own rows.
+  std::vector<double> log_sums;
+
+  int64_t count() const { return static_cast<int64_t>(ids.size()); }
+};
+
+// What this rank holds. All is borrowed.
+struct CandidatesHere {
+  int64_t count = 0;
+  const float* rows = nullptr;     // [count, width]
+  const int64_t* ids = nullptr;    // [count]
+  const float* log_q = nullptr;    // [count], taken off the logits; NULL: zeros
+  const IdIndex* index = nullptr;  // of `ids`: a candidate that is a row's item is left out; NULL: none is
+};
+
+// All functions are collective: the ranks of a call that trains call them in the same order. Logits are
+// scale * state . candidate - log_q. Sums are made in an order that only counts decide.
+class SplitSoftmax {
+ public:
+  // `scratch` holds logits.
+  SplitSoftmax(tessera::sdk::Host host, const Loops& loops, float scale, int64_t width, Floats& scratch)
+      : host_(host), loops_(loops), scale_(scale), width_(width), scratch_(scratch) {}
+
+  // Gathers the ranks' rows: `states` [ids.size(), width]. Fails if ranks hold the same candidates.
+  void gather(const tessera::sdk::ModuleCall& call, const float* states, const std::vector<int64_t>& ids,
+              const CandidatesHere& here, AllRows* all) const;
+  // Fills all->log_sums.
+  void sum_up(const tessera::sdk::ModuleCall& call, const CandidatesHere& here, AllRows* all) const;
+  // With `factors`, the gradients of the own rows' losses, and log_sums of the own rows that include their items:
+  // writes [own rows, width] to `grad_states`, and adds [candidates, width] to `grad_candidates` unless it is NULL.
+  void backward(const tessera::sdk::ModuleCall& call, const CandidatesHere& here, const std::vector<float>& factors,
+                const AllRows& all, float* grad_states, float* grad_candidates) const;
+
+ private:
+  // Calls body(begin, end, logits) for rows [begin, end) of [first, last), on the host's threads.
+  template <class Body>
+  void each_tile(const CandidatesHere& here, int64_t first, int64_t last, const Body& body) const;
+  // Rows [first, last): their logits, with -infinity for candidates that are left out.
+  void logits(const CandidatesHere& here, const AllRows& all, int64_t first, int64_t last, float* z) const;
+
+  tessera::sdk::Host host_;
+  const Loops& loops_;
+  float scale_;
+  int64_t width_;
+  Floats& scratch_;
+};
+
+}  // namespace tessera_dense
