@@ -7,7 +7,7 @@
 # backend. The device compilers' output about registers and spills is next to each object as *.resources: see
 # scripts/dev/gpu_resources.
 set(TESSERA_GPU_INCLUDE ${PROJECT_SOURCE_DIR}/kernels_cuda)
-set(TESSERA_RECORD_RESOURCES ${PROJECT_SOURCE_DIR}/cmake/record_resources.sh)
+set(TESSERA_RECORD_RESOURCES ${PROJECT_SOURCE_DIR}/cmake/record_resources.sh ${CMAKE_CXX_COMPILER_LAUNCHER})
 set(TESSERA_HIP_ARCHITECTURES "gfx90a" CACHE STRING "AMD GPUs to compile for: gfx9 of the Instinct kind")
 
 function(tessera_add_gpu_plugin name)
@@ -20,7 +20,7 @@ function(tessera_add_gpu_plugin name)
   if(GPU_BACKEND STREQUAL cuda)
     tessera_add_plugin(${name} SOURCES ${host} ${device} LINK CUDA::cudart_static ${GPU_LINK})
     set_target_properties(${name} PROPERTIES CUDA_VISIBILITY_PRESET hidden CUDA_RUNTIME_LIBRARY Static)
-    set_property(TARGET ${name} PROPERTY CUDA_COMPILER_LAUNCHER ${TESSERA_RECORD_RESOURCES} ${CCACHE_PROGRAM})
+    set_property(TARGET ${name} PROPERTY CUDA_COMPILER_LAUNCHER ${TESSERA_RECORD_RESOURCES})
     target_compile_options(${name} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=-v;-Xcompiler=-Wall,-Wextra>")
     if(TESSERA_WERROR)
       target_compile_options(${name} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=-Werror>")
@@ -56,7 +56,7 @@ function(tessera_hip_objects name out)
     set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.dir/${base}.o)
     add_custom_command(OUTPUT ${object} BYPRODUCTS ${object}.resources
       COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_CURRENT_BINARY_DIR}/${name}.dir
-      COMMAND ${TESSERA_RECORD_RESOURCES} ${CCACHE_PROGRAM} ${HIP_CLANG} ${flags} -MD -MT ${object} -MF ${object}.d
+      COMMAND ${TESSERA_RECORD_RESOURCES} ${HIP_CLANG} ${flags} -MD -MT ${object} -MF ${object}.d
         -c ${source} -o ${object}
       DEPENDS ${source} DEPFILE ${object}.d COMMENT "Building HIP object ${base}.o" VERBATIM COMMAND_EXPAND_LISTS)
     list(APPEND objects ${object})

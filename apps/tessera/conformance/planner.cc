@@ -273,8 +273,9 @@ void check_partition(CaseContext& c, const Numbers& numbers, const SearchSpace& 
   std::vector<const ShardingOption*> proposal;
   for (const json& wanted : c.given.at("proposal")) {
     for (const ShardingOption& o : space.options) {
-      if (o.path == wanted.at("path") && o.name == wanted.at("name") && o.sharding_type == wanted.at("sharding_type") &&
-          o.compute_kernel == wanted.at("compute_kernel")) {
+      const auto is = [&](const char* key, const std::string& text) { return wanted.at(key).get<std::string>() == text; };
+      if (is("path", o.path) && is("name", o.name) && is("sharding_type", o.sharding_type) &&
+          is("compute_kernel", o.compute_kernel)) {
         proposal.push_back(&o);
         break;
       }
