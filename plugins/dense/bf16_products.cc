@@ -1,5 +1,6 @@
 #include "bf16_products.h"
 
+#include <algorithm>
 #include <dnnl.hpp>
 #include <new>
 #include <utility>
@@ -11,11 +12,9 @@ using dnnl::memory;
 using tessera::sdk::fail;
 
 // DNNL_MAX_CPU_ISA lowers what oneDNN reports.
-bool multiplies_bf16() {
+bool has_isa([[maybe_unused]] unsigned isa) {
 #if TESSERA_X86
-  const auto isa = static_cast<unsigned>(dnnl_get_effective_cpu_isa());
-  constexpr unsigned kNeeded = dnnl_cpu_isa_avx512_core_bf16;  // AMX implies it
-  return (isa & kNeeded) == kNeeded;
+  return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & isa) == isa;
 #else
   return false;
 #endif
@@ -41,7 +40,7 @@ void with_dnnl(const Body& body) {
 
 Precision read_precision(tessera::sdk::Options& options) {
   if (options.word("precision", {"float32", "bfloat16"}) == 0) return Precision::kFloat32;
-  if (multiplies_bf16()) return Precision::kBfloat16;
+  if (has_isa(dnnl_cpu_isa_avx512_core_bf16)) return Precision::kBfloat16;  // AMX implies it
   fail(TSR_UNAVAILABLE, "precision = \"bfloat16\" needs AMX or AVX512-BF16, which this processor lacks or ",
        "DNNL_MAX_CPU_ISA hides; \"float32\" works everywhere");
 }
@@ -60,6 +59,7 @@ struct Bf16Products::Memory {
   dnnl::stream stream;
   tessera::sdk::Buffer scratchpad;
   Halves rows;
+  Floats sums;
 };
 
 // Memory for the time of a call.
@@ -87,7 +87,15 @@ class Bf16Products::Borrowed {
   std::unique_ptr<Memory> memory_;
 };
 
-Bf16Products::Bf16Products(tessera::sdk::Host host) : host_(host) {
+int64_t Bf16Products::small_products() { return has_isa(dnnl_cpu_isa_avx512_core_amx) ? 256 : 0; }
+
+int64_t Bf16Products::least_rows(int64_t n) const {
+  int64_t rows = small_ > 0 ? 2 : 1;
+  while (rows * n <= small_) rows *= 2;
+  return rows;
+}
+
+Bf16Products::Bf16Products(tessera::sdk::Host host, int64_t small) : host_(host), small_(small) {
   with_dnnl([&] { engine_ = std::make_unique<Engine>(); });
   try {
     constexpr int64_t n = kColumns;
@@ -148,16 +156,27 @@ void Bf16Products::run(const Primitive& p, const Bf16* a, const Bf16* b, float* 
 void Bf16Products::multiply_rows(const Loops& loops, Shape shape, int64_t rows, const float* x, const Bf16* b,
                                  float* c) {
   constexpr int64_t kMost = 256;
+  const int64_t least = least_rows(shape.n);
   const Borrowed own(*this);
   shape.lda = shape.k;
-  Bf16* const rounded = (*own).rows.at_least(host_, std::min(rows, kMost) * shape.k);
-  for (int64_t size = kMost; rows > 0; size /= 2) {
+  Bf16* const rounded = (*own).rows.at_least(host_, std::clamp(rows, least, kMost) * shape.k);
+  for (int64_t size = kMost; rows > 0 && size >= least; size /= 2) {
     for (; rows >= size; rows -= size, x += size * shape.k, c += size * shape.ldc) {
       loops.to_bf16(size * shape.k, x, rounded);
       shape.m = size;
       run(primitive(shape), rounded, b, c, *own);
     }
   }
+  if (rows == 0) return;
+  // Zeros fill the last rows up.
+  loops.to_bf16(rows * shape.k, x, rounded);
+  std::fill_n(rounded + rows * shape.k, (least - rows) * shape.k, Bf16{0});
+  float* const sums = (*own).sums.at_least(host_, least * shape.n);
+  for (int64_t r = 0; shape.add && r < rows; ++r) std::copy_n(c + r * shape.ldc, shape.n, sums + r * shape.n);
+  const int64_t stride = std::exchange(shape.ldc, shape.n);
+  shape.m = least;
+  run(primitive(shape), rounded, b, sums, *own);
+  for (int64_t r = 0; r < rows; ++r) std::copy_n(sums + r * shape.n, shape.n, c + r * stride);
 }
 
 // Calls body(begin, size) for the parts of the rows [0, sums_of(k)), which depend only on k.

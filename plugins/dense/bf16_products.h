@@ -40,7 +40,8 @@ class Halves {
 // batches of any size need few of them. Call inside a OneThread. [any-thread]
 class Bf16Products {
  public:
-  explicit Bf16Products(tessera::sdk::Host host);
+  // Products with at most `small` results are filled up with rows of zeros; 0: none is.
+  explicit Bf16Products(tessera::sdk::Host host, int64_t small = small_products());
   ~Bf16Products();
 
   // c [m, n] = a b, or is added to, as in weights.h's Product.
@@ -66,6 +67,10 @@ class Bf16Products {
   void pack(const Loops& loops, int64_t k, int64_t n, int64_t first, const float* b, Bf16* to) const;
 
  private:
+  // With AMX, oneDNN 2.6 makes products of up to 256 results by other code, which adds up in another order.
+  static int64_t small_products();
+  // The fewest rows of n values that are multiplied at once.
+  int64_t least_rows(int64_t n) const;
   // oneDNN's format BA16a64b2a: for 64 columns, pairs of rows side by side.
   static constexpr int64_t kColumns = 64;
   static int64_t columns_of(int64_t n) { return (n + kColumns - 1) / kColumns * kColumns; }
@@ -80,6 +85,7 @@ class Bf16Products {
   void run(const Primitive& primitive, const Bf16* a, const Bf16* b, float* c, Memory& memory) const;
 
   tessera::sdk::Host host_;
+  int64_t small_;
   std::unique_ptr<Engine> engine_;
   bool packs_ = true;       // false: oneDNN does not take the format here, and pack() keeps the rows' order
   std::shared_mutex lock_;  // of primitives_

@@ -9,11 +9,14 @@
 #include <string>
 #include <vector>
 
+#include "bf16_products.h"
 #include "test_layer.h"
+#include "weights.h"
 
 namespace {
 
 using testing::HasSubstr;
+using namespace tessera_dense;
 
 // A layer with the option "precision", in the order of dense.cc.
 struct Bf16Case {
@@ -140,6 +143,34 @@ TEST(Bf16, InferenceGivesASampleTheSameValuesInEveryBatch) {
     std::copy_n(whole.inputs[0].data.begin() + s * 137, 137, one.inputs[0].data.begin());
     ASSERT_EQ(one.forward(), TSR_OK) << one.error();
     for (int64_t o = 0; o < 3; ++o) EXPECT_EQ(one.output.data[o], whole.output.data[s * 3 + o]) << s;
+  }
+}
+
+// As on a processor with AMX, whose products of few rows are others.
+TEST(Bf16, FewRowsAreFilledUp) {
+  if (no_bf16()) GTEST_SKIP() << "this processor has no products in bfloat16";
+  constexpr int64_t kRows = 21, kIn = 70, kOut = 45, kStride = 50;
+  TestHost host;
+  const Loops& loops = choose_loops();
+  Noise noise;
+  std::vector<float> x(kRows * kIn), w(kIn * kOut), start(kRows * kStride);
+  for (std::vector<float>* values : {&x, &w, &start}) {
+    for (float& value : *values) value = noise.next();
+  }
+  std::vector<Bf16> rounded(w.size());
+  loops.to_bf16(std::ssize(w), w.data(), rounded.data());
+  const tessera::sdk::Host sdk(&host.raw);
+  Bf16Products filled(sdk, 256), whole(sdk, 0);
+  const OneThread alone;
+  for (const bool add : {false, true}) {
+    std::vector<float> some = start, all = start;
+    const Bf16Products::Shape shape{false, false, add, 0, kOut, kIn, kIn, kOut, kStride};
+    filled.multiply_rows(loops, shape, kRows, x.data(), rounded.data(), some.data());
+    whole.multiply_rows(loops, shape, kRows, x.data(), rounded.data(), all.data());
+    for (size_t i = 0; i < some.size(); ++i) EXPECT_NEAR(some[i], all[i], 1e-4) << add << " " << i;
+    std::vector<float> by_itself(start.begin() + 16 * kStride, start.begin() + 17 * kStride);
+    filled.multiply_rows(loops, shape, 1, x.data() + 16 * kIn, rounded.data(), by_itself.data());
+    EXPECT_TRUE(std::equal(by_itself.begin(), by_itself.end(), some.begin() + 16 * kStride)) << "also by itself";
   }
 }
 
