@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "fuzz.h"
-#include "tessera/sharding_plan.h"
+#include "tessera/sharding.h"
 #include "wiring/wiring.h"
 
 namespace tessera::fuzz {

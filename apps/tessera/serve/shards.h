@@ -15,7 +15,7 @@
 #include "serve/log.h"
 #include "tessera/online.h"
 #include "tessera/process_group.h"
-#include "tessera/sharding_plan.h"
+#include "tessera/sharding.h"
 
 namespace tessera::serve {
 

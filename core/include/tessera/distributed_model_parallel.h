@@ -25,7 +25,7 @@
 #include "tessera/planner.h"
 #include "tessera/process_group.h"
 #include "tessera/sharded_modules.h"
-#include "tessera/sharding_plan.h"
+#include "tessera/sharding.h"
 
 namespace tessera {
 

@@ -22,9 +22,8 @@
 #include "tessera/error.h"
 #include "tessera/machine.h"
 #include "tessera/runtime.h"
+#include "tessera/sharding.h"
 #include "tessera/sharding_option.h"
-#include "tessera/sharding_plan.h"
-#include "tessera/topology.h"
 
 namespace tessera {
 

@@ -18,7 +18,7 @@
 #include "tessera/process_group.h"
 #include "tessera/quantized_table.h"
 #include "tessera/runtime.h"
-#include "tessera/sharding_plan.h"
+#include "tessera/sharding.h"
 
 namespace tessera {
 

@@ -11,7 +11,7 @@
 #include "tessera/data.h"
 #include "tessera/dense.h"
 #include "tessera/metrics.h"
-#include "tessera/sharding_plan.h"
+#include "tessera/sharding.h"
 
 namespace tessera {
 

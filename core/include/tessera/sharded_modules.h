@@ -26,7 +26,7 @@
 #include "tessera/lookup.h"
 #include "tessera/optim.h"
 #include "tessera/process_group.h"
-#include "tessera/sharding_plan.h"
+#include "tessera/sharding.h"
 #include "tessera/trace.h"
 #include "tessera/traffic.h"
 

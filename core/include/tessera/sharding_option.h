@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/sharding_plan.h"
-#include "tessera/topology.h"
+#include "tessera/sharding.h"
 
 namespace tessera {
 

@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "tessera/embedding_configs.h"
-#include "tessera/sharding_plan.h"
-#include "tessera/topology.h"
+#include "tessera/sharding.h"
 
 namespace tessera {
 

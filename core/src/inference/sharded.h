@@ -7,7 +7,7 @@
 
 #include "tessera/packed_model.h"
 #include "tessera/process_group.h"
-#include "tessera/sharding_plan.h"
+#include "tessera/sharding.h"
 
 namespace tessera::inference {
 

@@ -13,7 +13,7 @@
 #include "tessera/lookup.h"
 #include "tessera/machine.h"
 #include "tessera/runtime.h"
-#include "tessera/topology.h"
+#include "tessera/sharding.h"
 
 namespace tessera {
 

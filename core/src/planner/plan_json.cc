@@ -3,7 +3,7 @@
 #include <set>
 
 #include "config/json.h"
-#include "tessera/sharding_plan.h"
+#include "tessera/sharding.h"
 #include "wiring/tiling.h"
 
 namespace tessera {

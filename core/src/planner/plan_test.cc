@@ -6,7 +6,7 @@
 #include "config/test_replaced.h"
 #include "planner/rank_rules.h"
 #include "tessera/planner.h"
-#include "tessera/sharding_plan.h"
+#include "tessera/sharding.h"
 
 namespace tessera {
 namespace {

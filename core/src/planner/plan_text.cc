@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "tessera/sharding_plan.h"
+#include "tessera/sharding.h"
 
 namespace tessera {
 

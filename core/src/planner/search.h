@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "tessera/sharding.h"
 #include "tessera/sharding_option.h"
-#include "tessera/topology.h"
 
 namespace tessera {
 

@@ -1,4 +1,4 @@
-#include "tessera/topology.h"
+#include "tessera/sharding.h"
 
 #include <algorithm>
 #include <iomanip>

@@ -9,7 +9,7 @@
 #include "publishing/patched_model.h"
 #include "publishing/publication.h"
 #include "tessera/process_group.h"
-#include "tessera/sharding_plan.h"
+#include "tessera/sharding.h"
 
 namespace tessera::publishing {
 

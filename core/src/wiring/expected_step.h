@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tessera/topology.h"
+#include "tessera/sharding.h"
 #include "wiring/wiring.h"
 
 namespace tessera {

@@ -7,7 +7,7 @@
 #include "tessera/device.h"
 #include "tessera/embedding_configs.h"
 #include "tessera/lookup.h"
-#include "tessera/sharding_plan.h"
+#include "tessera/sharding.h"
 #include "wiring/row_router.h"
 
 namespace tessera {

@@ -10,7 +10,7 @@
 #include "tessera/abi/sharder.h"
 #include "tessera/embedding_configs.h"
 #include "tessera/runtime.h"
-#include "tessera/sharding_plan.h"
+#include "tessera/sharding.h"
 
 namespace tessera {
 

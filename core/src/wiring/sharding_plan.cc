@@ -1,4 +1,4 @@
-#include "tessera/sharding_plan.h"
+#include "tessera/sharding.h"
 
 namespace tessera {
 

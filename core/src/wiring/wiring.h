@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tessera/embedding_configs.h"
-#include "tessera/sharding_plan.h"
+#include "tessera/sharding.h"
 #include "wiring/row_router.h"
 
 namespace tessera {
