@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "tessera/planner.h"
 #include "tessera/sharding.h"
-#include "tessera/sharding_option.h"
 
 namespace tessera {
 

@@ -1,4 +1,4 @@
-#include "tessera/sharding_option.h"
+#include "tessera/planner.h"
 
 #include <algorithm>
 

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "tessera/sharding_option.h"
+#include "tessera/planner.h"
 
 namespace tessera::greedy {
 

@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "planner/workload.h"
+#include "tessera/planner.h"
 #include "tessera/sharding.h"
-#include "tessera/sharding_option.h"
 
 namespace tessera::torchrec {
 
