@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tessera/calibration.h"
+#include "tessera/machine.h"
 
 namespace tessera::cli {
 

@@ -1,8 +1,9 @@
-// tessera/machine.h - costs of a training step's stages on a machine: measured by `tessera calibrate` and stored in a
-// topology file (docs/calibration.md), or typical figures if nobody has measured.
+// tessera/machine.h - costs of a training step's stages on a machine, for the planner's cost model
+// (docs/calibration.md): measured and stored in a topology file, or typical figures if nobody has measured.
 //
 //   PlannerOptions options;
-//   options.machine = load_machine("machine.json");
+//   options.machine = load_machine("machine.json");       // written by `tessera calibrate`
+//   options.machine = calibrate(runtime, group, {});      // or measured here, by the ranks of `group`
 //
 // Times are in seconds, sizes in bytes. Figures are for one rank while all ranks of its host work.
 #pragma once
@@ -10,6 +11,8 @@
 #include <array>
 #include <concepts>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,6 +22,9 @@
 #include "tessera/error.h"
 
 namespace tessera {
+
+class ProcessGroup;
+class Runtime;
 
 // The amount of work in each stage of a training step is counted in the units that determine its time; each unit has a
 // cost in seconds.
@@ -217,5 +223,35 @@ struct Machine {
 };
 
 Machine load_machine(const std::string& path);  // kNotFound; as from_json
+
+struct CalibrationOptions {
+  std::string kernel = "auto";  // kernel plugin's id
+  bool quick = false;           // fewer sizes and samples: takes seconds instead of a minute, less exact
+  // Called before each part of the measurement, on every rank: "lookups and updates".
+  std::function<void(const std::string& part)> say = nullptr;
+};
+
+// Measures lookups, updates, exchanges, dense layers and the core's own work around them, as the mean over the group's
+// ranks. Each host should have as many ranks as the jobs will have. It uses the runtime's threads. Nothing else should
+// run meanwhile: see impossible_figure() and settled(). Collective.
+Machine calibrate(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group,
+                  const CalibrationOptions& options);
+
+// Describes the first figure that no machine can have: exchanges, products or rows that take no time. Such fits result
+// from times that other programs have disturbed. "": there is none.
+std::string impossible_figure(const Machine& machine);
+
+// If other programs use this share of the processors' time or more, figures are noisy.
+inline constexpr double kLoudShare = 0.1;
+
+struct Calibration {
+  Machine machine;
+  std::optional<double> others;  // share of the processors' time that other programs used meanwhile; unset: not known
+};
+
+// Measures until nothing else ran and the figures are possible, at most three times. `say` gets a line about each
+// failed attempt. After three attempts it returns the quietest possible figures, and `say` gets a line about the noise.
+// kUnavailable: no attempt gave possible figures.
+Machine settled(const std::function<Calibration()>& measure, const std::function<void(const std::string&)>& say);
 
 }  // namespace tessera

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "calibration/trials.h"
-#include "tessera/calibration.h"
+#include "tessera/machine.h"
 #include "tessera/runtime.h"
 
 namespace tessera {

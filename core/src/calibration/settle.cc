@@ -1,4 +1,4 @@
-#include "tessera/calibration.h"
+#include "tessera/machine.h"
 
 #include <cmath>
 

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "bench/report/lines.h"
-#include "tessera/calibration.h"
+#include "tessera/machine.h"
 
 namespace tessera::cli {
 
