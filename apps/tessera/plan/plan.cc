@@ -22,7 +22,7 @@
 #include "tessera/layer_graph.h"
 #include "tessera/planner.h"
 #include "tessera/process_group.h"
-#include "tessera/traffic.h"
+#include "tessera/step_figures.h"
 #include "tessera/train_job.h"
 #include "train/job_data.h"
 #include "train/job_model.h"

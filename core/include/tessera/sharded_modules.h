@@ -27,8 +27,7 @@
 #include "tessera/optim.h"
 #include "tessera/process_group.h"
 #include "tessera/sharding.h"
-#include "tessera/trace.h"
-#include "tessera/traffic.h"
+#include "tessera/step_figures.h"
 
 namespace tessera {
 
@@ -117,25 +116,6 @@ struct ShardedModuleOptions {
   // size for both, so that training uses the mean of the ranks' losses (TorchRec's gradient division).
   std::optional<double> gradient_scale;
   std::optional<double> data_parallel_gradient_scale;
-};
-
-// Seconds per stage since the last reset, on this rank. Exchanges include waiting for the peers.
-struct StageTimes {
-  double route = 0, exchange_ids = 0, lookup = 0, exchange_rows = 0, combine = 0;
-  double split = 0, exchange_gradients = 0, update = 0, data_parallel = 0;
-  int64_t steps = 0;
-  StageTimes& operator+=(const StageTimes& other);  // adds another collection in the same steps
-};
-
-// Sizes of the exchanges of one step, by peer: bytes of ids with their lengths, and elements (float32) of rows.
-// Gradients have as many elements, in the other direction. `bytes`: everything that this rank sends to others, without
-// data-parallel tables.
-struct StepTraffic {
-  int64_t first_message = 0;   // bytes of the first message to each rank: a header and an inline payload of ids
-  bool ids_in_second = false;  // some rank's ids exceeded the inline payload and went in a second exchange
-  std::vector<int64_t> ids_sent, ids_received;
-  std::vector<int64_t> rows_sent, rows_received;
-  ExchangeBytes<int64_t> bytes;
 };
 
 // A shard of a table that this rank holds.

@@ -2,7 +2,7 @@
 #include "c/call.h"
 #include "c/handles.h"
 #include "config/json.h"
-#include "tessera/traffic.h"
+#include "tessera/step_figures.h"
 
 using namespace tessera;
 using namespace tessera::c;

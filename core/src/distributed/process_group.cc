@@ -11,7 +11,7 @@
 #include "distributed/hosts.h"
 #include "plugin/calls.h"
 #include "tessera/abi/draft/waits.h"
-#include "tessera/traffic.h"
+#include "tessera/step_figures.h"
 
 namespace tessera {
 

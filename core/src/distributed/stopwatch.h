@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "tessera/process_group.h"
-#include "tessera/trace.h"
+#include "tessera/step_figures.h"
 
 namespace tessera {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tessera/traffic.h"
+#include "tessera/step_figures.h"
 #include "wiring/expected_step.h"
 #include "wiring/messages.h"
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/trace.h"
+#include "tessera/step_figures.h"
 #include "tessera/train_loop.h"
 #include "train/arriving_batches.h"
 #include "train/job_checkpoints.h"

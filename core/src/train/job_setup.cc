@@ -11,7 +11,7 @@
 #include "tessera/checkpoint.h"
 #include "tessera/planner.h"
 #include "tessera/sdk/nearest.h"
-#include "tessera/traffic.h"
+#include "tessera/step_figures.h"
 #include "tessera/train_loop.h"
 #include "train/dense_spec.h"
 #include "train/drawn_ids.h"

@@ -4,7 +4,7 @@
 #include "planner/step_model.h"
 #include "tessera/model_trainer.h"
 #include "tessera/run_report.h"
-#include "tessera/traffic.h"
+#include "tessera/step_figures.h"
 
 namespace tessera {
 

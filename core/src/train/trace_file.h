@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tessera/process_group.h"
-#include "tessera/trace.h"
+#include "tessera/step_figures.h"
 
 namespace tessera {
 

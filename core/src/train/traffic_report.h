@@ -5,7 +5,7 @@
 
 #include "tessera/process_group.h"
 #include "tessera/run_report.h"
-#include "tessera/traffic.h"
+#include "tessera/step_figures.h"
 
 namespace tessera {
 

@@ -12,7 +12,7 @@
 #include "tessera/distributed_model_parallel.h"
 #include "tessera/embedding_modules.h"
 #include "tessera/sharding.h"
-#include "tessera/traffic.h"
+#include "tessera/step_figures.h"
 
 namespace tessera::test::lossy_test {
 namespace {

@@ -8,7 +8,7 @@
 #include "tessera/embedding_modules.h"
 #include "tessera/sharded_modules.h"
 #include "tessera/sharding.h"
-#include "tessera/traffic.h"
+#include "tessera/step_figures.h"
 
 namespace tessera::test::traffic_test {
 namespace {

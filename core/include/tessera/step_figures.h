@@ -1,7 +1,9 @@
-// tessera/traffic.h - bytes that a rank sends in a step of a sharded collection: the estimate from a plan, and the
-// types for measured bytes (StepTraffic in sharded_modules.h).
+// tessera/step_figures.h - figures of a step of a sharded collection on one rank: the bytes that it sends, as a plan lets
+// expect and as they were measured, and the times of its stages.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -79,5 +81,57 @@ struct TrafficInput {
 // is not included. kInvalidArgument: the plan does not fit.
 ExchangeBytes<double> expected_traffic(const std::vector<EmbeddingBagConfig>& tables,
                                        const EmbeddingModuleShardingPlan& plan, const TrafficInput& input, int rank);
+
+// Seconds per stage since the last reset, on this rank. Exchanges include waiting for the peers.
+struct StageTimes {
+  double route = 0, exchange_ids = 0, lookup = 0, exchange_rows = 0, combine = 0;
+  double split = 0, exchange_gradients = 0, update = 0, data_parallel = 0;
+  int64_t steps = 0;
+  StageTimes& operator+=(const StageTimes& other);  // adds another collection in the same steps
+};
+
+// Sizes of the exchanges of one step, by peer: bytes of ids with their lengths, and elements (float32) of rows.
+// Gradients have as many elements, in the other direction. `bytes`: everything that this rank sends to others, without
+// data-parallel tables.
+struct StepTraffic {
+  int64_t first_message = 0;   // bytes of the first message to each rank: a header and an inline payload of ids
+  bool ids_in_second = false;  // some rank's ids exceeded the inline payload and went in a second exchange
+  std::vector<int64_t> ids_sent, ids_received;
+  std::vector<int64_t> rows_sent, rows_received;
+  ExchangeBytes<int64_t> bytes;
+};
+
+// Records when one thread of a rank did what, for a picture of a few steps. A collection with a Trace adds a span for
+// each of its stages. Without one nothing is recorded, and each stage only costs a test. Used by one thread at a time.
+// Allocates nothing after construction.
+class Trace {
+ public:
+  using Clock = std::chrono::steady_clock;
+  struct Span {
+    const char* name = nullptr;  // must live as long as the program
+    Clock::time_point begin, end;
+    int64_t step = 0;
+    int64_t bytes = 0;    // sent to other ranks during the span
+    double waited_s = 0;  // time in the span spent waiting for an exchange
+  };
+
+  // Keeps the first `most` spans, and only counts later ones.
+  explicit Trace(size_t most) : most_(most) { spans_.reserve(most); }
+
+  void set_step(int64_t step) { step_ = step; }
+  void add(const char* name, Clock::time_point begin, Clock::time_point end, int64_t bytes = 0, double waited_s = 0) {
+    if (spans_.size() < most_)
+      spans_.push_back({name, begin, end, step_, bytes, waited_s});
+    else
+      ++left_out_;
+  }
+  const std::vector<Span>& spans() const { return spans_; }
+  int64_t left_out() const { return left_out_; }
+
+ private:
+  size_t most_;
+  std::vector<Span> spans_;
+  int64_t step_ = 0, left_out_ = 0;
+};
 
 }  // namespace tessera
