@@ -7,8 +7,8 @@
 #include <iostream>
 
 #include "tessera/distributed_model_parallel.h"
-#include "tessera/dlrm.h"
 #include "tessera/embedding_modules.h"
+#include "tessera/layer_graph.h"
 #include "tessera/planner.h"
 #include "tessera/sharded_modules.h"
 

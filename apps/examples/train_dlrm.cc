@@ -2,7 +2,7 @@
 //   ./train_dlrm [DIRECTORY for checkpoints]        or, on N ranks:  tessera launch -n N -- ./train_dlrm [DIRECTORY]
 // Interrupted, it saves and says so. docs/cpp_api.md goes through it.
 #include <tessera/checkpoint.h>
-#include <tessera/dlrm.h>
+#include <tessera/layer_graph.h>
 #include <tessera/model_trainer.h>
 #include <tessera/stop_signals.h>
 #include <tessera/train_loop.h>

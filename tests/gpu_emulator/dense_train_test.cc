@@ -10,7 +10,7 @@
 #include "gpu_under_test.h"
 #include "spawn.h"
 #include "tessera/checkpoint.h"
-#include "tessera/dlrm.h"
+#include "tessera/layer_graph.h"
 #include "tessera/model_trainer.h"
 #include "tessera/train_pipeline.h"
 

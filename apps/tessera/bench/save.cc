@@ -12,7 +12,7 @@
 #include "options.h"
 #include "processes.h"
 #include "tessera/checkpoint.h"
-#include "tessera/dlrm.h"
+#include "tessera/layer_graph.h"
 #include "tessera/model_trainer.h"
 
 namespace tessera::cli {

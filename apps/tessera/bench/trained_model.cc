@@ -4,7 +4,7 @@
 
 #include "data/random.h"
 #include "model_presets.h"
-#include "tessera/dlrm.h"
+#include "tessera/layer_graph.h"
 #include "train/job_data.h"
 #include "train/job_model.h"
 

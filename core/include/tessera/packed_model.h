@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/dlrm.h"
+#include "tessera/layer_graph.h"
 #include "tessera/predictor.h"
 #include "tessera/quantized_table.h"
 

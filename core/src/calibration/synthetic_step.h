@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "planner/step_model.h"
-#include "tessera/dlrm.h"
+#include "tessera/layer_graph.h"
 #include "tessera/machine.h"
 #include "tessera/model_trainer.h"
 #include "tessera/planner.h"

@@ -1,4 +1,4 @@
-#include "tessera/dlrm.h"
+#include "tessera/layer_graph.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

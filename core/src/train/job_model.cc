@@ -10,7 +10,7 @@
 #include "modules/graph_wiring.h"
 #include "modules/stored_names.h"
 #include "tessera/abi/module.h"
-#include "tessera/dlrm.h"
+#include "tessera/layer_graph.h"
 #include "tessera/model_trainer.h"
 #include "tessera/sdk/nearest.h"
 #include "train/dense_spec.h"

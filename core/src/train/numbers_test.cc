@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "tessera/abi/module.h"
-#include "tessera/dlrm.h"
+#include "tessera/layer_graph.h"
 #include "tessera/model_trainer.h"
 #include "train/test_trainer.h"
 

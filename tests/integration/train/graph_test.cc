@@ -8,7 +8,6 @@
 #include <random>
 
 #include "config/test_refusal.h"
-#include "tessera/dlrm.h"
 #include "tessera/layer_graph.h"
 
 namespace tessera::test::graph_test {
