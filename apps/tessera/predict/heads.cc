@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tessera/head_metrics.h"
 #include "tessera/layer_graph.h"
+#include "tessera/metrics.h"
 #include "tessera/sdk/nearest.h"
 
 namespace tessera::cli {

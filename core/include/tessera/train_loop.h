@@ -17,7 +17,7 @@
 #include <limits>
 #include <vector>
 
-#include "tessera/head_metrics.h"
+#include "tessera/metrics.h"
 #include "tessera/train_pipeline.h"
 #include "tessera/trainer.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tessera/data.h"
-#include "tessera/head_metrics.h"
+#include "tessera/metrics.h"
 #include "tessera/process_group.h"
 #include "tessera/sharded_modules.h"
 

@@ -1,4 +1,4 @@
-#include "tessera/head_metrics.h"
+#include "tessera/metrics.h"
 
 #include <algorithm>
 

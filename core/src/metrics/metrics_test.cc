@@ -6,8 +6,6 @@
 #include <cmath>
 #include <limits>
 
-#include "tessera/head_metrics.h"
-
 namespace tessera {
 namespace {
 

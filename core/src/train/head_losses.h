@@ -8,8 +8,8 @@
 
 #include "modules/id_inputs.h"
 #include "tessera/data.h"
-#include "tessera/head_metrics.h"
 #include "tessera/layer_graph.h"
+#include "tessera/metrics.h"
 #include "tessera/runtime.h"
 
 namespace tessera {

@@ -6,8 +6,8 @@
 
 #include "planner/step_model.h"
 #include "tessera/config.h"
-#include "tessera/head_metrics.h"
 #include "tessera/layer_graph.h"
+#include "tessera/metrics.h"
 #include "tessera/runtime.h"
 
 namespace tessera {

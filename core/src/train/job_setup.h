@@ -10,7 +10,7 @@
 
 #include "planner/step_model.h"
 #include "tessera/data.h"
-#include "tessera/head_metrics.h"
+#include "tessera/metrics.h"
 #include "tessera/model_trainer.h"
 #include "tessera/optim.h"
 #include "tessera/train_job.h"

@@ -8,7 +8,7 @@
 
 #include "metrics/rec_metrics.h"
 #include "tessera/config.h"
-#include "tessera/head_metrics.h"
+#include "tessera/metrics.h"
 #include "tessera/process_group.h"
 #include "tessera/runtime.h"
 

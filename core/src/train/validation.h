@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tessera/config.h"
-#include "tessera/head_metrics.h"
+#include "tessera/metrics.h"
 #include "tessera/process_group.h"
 
 namespace tessera {
