@@ -11,8 +11,8 @@
 #include "spawn.h"
 #include "tessera/checkpoint.h"
 #include "tessera/layer_graph.h"
-#include "tessera/model_trainer.h"
 #include "tessera/train_pipeline.h"
+#include "tessera/trainer.h"
 
 namespace tessera::cli {
 namespace {

@@ -13,7 +13,7 @@
 #include "processes.h"
 #include "tessera/checkpoint.h"
 #include "tessera/layer_graph.h"
-#include "tessera/model_trainer.h"
+#include "tessera/trainer.h"
 
 namespace tessera::cli {
 namespace {

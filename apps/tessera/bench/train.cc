@@ -10,7 +10,7 @@
 #include "bench/sharded_workload.h"
 #include "bench/trained_model.h"
 #include "options.h"
-#include "tessera/model_trainer.h"
+#include "tessera/trainer.h"
 
 namespace tessera::cli {
 namespace {

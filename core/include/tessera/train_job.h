@@ -19,10 +19,10 @@
 #include "tessera/config.h"
 #include "tessera/data.h"
 #include "tessera/device.h"
-#include "tessera/model_trainer.h"
 #include "tessera/online.h"
 #include "tessera/process_group.h"
 #include "tessera/run_report.h"
+#include "tessera/trainer.h"
 
 namespace tessera {
 

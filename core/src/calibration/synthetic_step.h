@@ -8,8 +8,8 @@
 #include "planner/step_model.h"
 #include "tessera/layer_graph.h"
 #include "tessera/machine.h"
-#include "tessera/model_trainer.h"
 #include "tessera/planner.h"
+#include "tessera/trainer.h"
 
 namespace tessera {
 

@@ -8,8 +8,8 @@
 
 #include "checkpoint/directory_lock.h"
 #include "tessera/checkpoint.h"
-#include "tessera/model_trainer.h"
 #include "tessera/train_job.h"
+#include "tessera/trainer.h"
 
 namespace tessera {
 

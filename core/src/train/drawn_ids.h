@@ -8,8 +8,8 @@
 
 #include "tessera/config.h"
 #include "tessera/data.h"
-#include "tessera/model_trainer.h"
 #include "tessera/planner.h"
+#include "tessera/trainer.h"
 
 namespace tessera {
 

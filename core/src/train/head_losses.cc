@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tessera/model_trainer.h"
+#include "tessera/trainer.h"
 
 namespace tessera {
 namespace {

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "tessera/checkpoint.h"
-#include "tessera/model_trainer.h"
 #include "tessera/train_job.h"
+#include "tessera/trainer.h"
 #include "train/save_schedule.h"
 
 namespace tessera {

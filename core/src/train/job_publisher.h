@@ -7,9 +7,9 @@
 #include <string>
 
 #include "tessera/config.h"
-#include "tessera/model_trainer.h"
 #include "tessera/online.h"
 #include "tessera/train_job.h"
+#include "tessera/trainer.h"
 #include "train/save_schedule.h"
 
 namespace tessera {

@@ -1,4 +1,4 @@
-#include "tessera/model_trainer.h"
+#include "tessera/trainer.h"
 
 #include <algorithm>
 #include <cmath>

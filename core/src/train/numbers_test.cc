@@ -7,7 +7,7 @@
 
 #include "tessera/abi/module.h"
 #include "tessera/layer_graph.h"
-#include "tessera/model_trainer.h"
+#include "tessera/trainer.h"
 #include "train/test_trainer.h"
 
 namespace tessera {

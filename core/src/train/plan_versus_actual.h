@@ -2,9 +2,9 @@
 #pragma once
 
 #include "planner/step_model.h"
-#include "tessera/model_trainer.h"
 #include "tessera/run_report.h"
 #include "tessera/step_figures.h"
+#include "tessera/trainer.h"
 
 namespace tessera {
 

@@ -8,7 +8,7 @@
 #include "checkpoint/tables.h"
 #include "tessera/config.h"
 #include "tessera/data.h"
-#include "tessera/model_trainer.h"
+#include "tessera/trainer.h"
 
 namespace tessera {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/model_trainer.h"
+#include "tessera/trainer.h"
 
 namespace tessera {
 

@@ -12,8 +12,8 @@
 #include "config/test_refusal.h"
 #include "graph_job.h"
 #include "job_file.h"
-#include "tessera/model_trainer.h"
 #include "tessera/packed_model.h"
+#include "tessera/trainer.h"
 #include "tessera_program.h"
 
 namespace tessera::test::id_inputs_test {
