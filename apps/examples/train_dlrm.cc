@@ -3,7 +3,6 @@
 // Interrupted, it saves and says so. docs/cpp_api.md goes through it.
 #include <tessera/checkpoint.h>
 #include <tessera/layer_graph.h>
-#include <tessera/stop_signals.h>
 #include <tessera/train_loop.h>
 #include <tessera/trainer.h>
 

@@ -19,7 +19,7 @@
 #include "rank_status.h"
 #include "spawn.h"
 #include "tessera/error.h"
-#include "tessera/stop_signals.h"
+#include "tessera/train_loop.h"
 
 namespace tessera::cli {
 namespace {

@@ -11,7 +11,7 @@
 #include "spawn.h"
 #include "tessera/checkpoint.h"
 #include "tessera/layer_graph.h"
-#include "tessera/train_pipeline.h"
+#include "tessera/train_loop.h"
 #include "tessera/trainer.h"
 
 namespace tessera::cli {

@@ -1,4 +1,4 @@
-#include "tessera/stop_signals.h"
+#include "tessera/train_loop.h"
 
 #include <time.h>
 #include <unistd.h>

@@ -7,7 +7,6 @@
 
 #include <limits>
 
-#include "tessera/stop_signals.h"
 #include "train/test_trainer.h"
 
 namespace tessera {

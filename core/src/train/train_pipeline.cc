@@ -1,4 +1,4 @@
-#include "tessera/train_pipeline.h"
+#include "tessera/train_loop.h"
 
 #include <chrono>
 #include <utility>

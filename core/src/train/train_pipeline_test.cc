@@ -1,5 +1,5 @@
 // Tests the output of a pipeline, what its thread does meanwhile, and how it ends.
-#include "tessera/train_pipeline.h"
+#include "tessera/train_loop.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
