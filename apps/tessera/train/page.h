@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tessera/run_report.h"
+#include "tessera/train_job.h"
 
 namespace tessera::cli {
 

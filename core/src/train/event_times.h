@@ -6,7 +6,7 @@
 #include <optional>
 #include <span>
 
-#include "tessera/run_report.h"
+#include "tessera/train_job.h"
 
 namespace tessera {
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "planner/step_model.h"
-#include "tessera/run_report.h"
 #include "tessera/step_figures.h"
+#include "tessera/train_job.h"
 #include "tessera/trainer.h"
 
 namespace tessera {

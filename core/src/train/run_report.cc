@@ -1,4 +1,4 @@
-#include "tessera/run_report.h"
+#include "tessera/train_job.h"
 
 #include <nlohmann/json.hpp>
 

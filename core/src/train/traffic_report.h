@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "tessera/process_group.h"
-#include "tessera/run_report.h"
 #include "tessera/step_figures.h"
+#include "tessera/train_job.h"
 
 namespace tessera {
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 
-#include "tessera/run_report.h"
+#include "tessera/train_job.h"
 #include "train/job_run.h"
 
 namespace tessera {
