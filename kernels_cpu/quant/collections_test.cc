@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "tessera/embedding_modules.h"
-#include "tessera/quant_modules.h"
+#include "tessera/quantization.h"
 #include "tessera/runtime.h"
 
 namespace tessera {

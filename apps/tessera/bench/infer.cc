@@ -6,7 +6,7 @@
 #include "bench/bench.h"
 #include "data/random.h"
 #include "options.h"
-#include "tessera/quant_modules.h"
+#include "tessera/quantization.h"
 
 namespace tessera::cli {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "conformance/quantization.h"
-#include "tessera/quant_modules.h"
+#include "tessera/quantization.h"
 
 namespace tessera::cli {
 

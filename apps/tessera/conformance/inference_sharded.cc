@@ -5,7 +5,7 @@
 #include "conformance/inference.h"
 #include "spawn.h"
 #include "tessera/process_group.h"
-#include "tessera/quant_modules.h"
+#include "tessera/quantization.h"
 #include "tessera/sharding.h"
 
 namespace tessera::cli {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "tessera/quant_modules.h"
+#include "tessera/quantization.h"
 
 namespace tessera::cli {
 

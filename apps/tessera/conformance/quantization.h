@@ -6,7 +6,7 @@
 
 #include "conformance/runner.h"
 #include "tessera/jagged_tensor.h"
-#include "tessera/quantized_table.h"
+#include "tessera/quantization.h"
 
 namespace tessera::cli {
 

@@ -18,7 +18,7 @@
 
 #include "tessera/layer_graph.h"
 #include "tessera/predictor.h"
-#include "tessera/quantized_table.h"
+#include "tessera/quantization.h"
 
 namespace tessera {
 

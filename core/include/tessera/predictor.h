@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "tessera/process_group.h"
-#include "tessera/quantized_table.h"
+#include "tessera/quantization.h"
 #include "tessera/runtime.h"
 #include "tessera/sharding.h"
 

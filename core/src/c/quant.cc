@@ -6,7 +6,7 @@
 #include "c/call.h"
 #include "c/handles.h"
 #include "config/json.h"
-#include "tessera/quant_modules.h"
+#include "tessera/quantization.h"
 
 using namespace tessera;
 using namespace tessera::c;

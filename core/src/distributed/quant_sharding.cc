@@ -1,4 +1,4 @@
-#include "tessera/quant_modules.h"
+#include "tessera/quantization.h"
 
 #include <algorithm>
 #include <utility>

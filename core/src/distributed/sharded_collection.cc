@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "config/fnv1a.h"
-#include "tessera/quantized_table.h"
+#include "tessera/quantization.h"
 
 #include "distributed/host_sums.h"
 #include "distributed/output_moves.h"

@@ -17,7 +17,7 @@
 #include "modules/sequence_inputs.h"
 #include "tessera/packed_model.h"
 #include "tessera/planner.h"
-#include "tessera/quant_modules.h"
+#include "tessera/quantization.h"
 
 namespace tessera {
 namespace inference {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "modules/device_bounds.h"
-#include "tessera/quantized_table.h"
+#include "tessera/quantization.h"
 
 namespace tessera {
 namespace {

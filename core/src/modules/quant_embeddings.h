@@ -6,7 +6,7 @@
 
 #include "modules/lookup_batch.h"
 #include "modules/table_groups.h"
-#include "tessera/quant_modules.h"
+#include "tessera/quantization.h"
 
 namespace tessera {
 

@@ -1,4 +1,4 @@
-#include "tessera/quantized_table.h"
+#include "tessera/quantization.h"
 
 #include <algorithm>
 #include <boost/unordered/unordered_flat_map.hpp>

@@ -1,5 +1,5 @@
 // Row formats, quantized tables, and the bounds check of pruned ones; lookups are tested beside the kernel.
-#include "tessera/quantized_table.h"
+#include "tessera/quantization.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 #include "spawn.h"
 #include "tessera/embedding_modules.h"
 #include "tessera/planner.h"
-#include "tessera/quant_modules.h"
+#include "tessera/quantization.h"
 #include "tessera/sharding.h"
 
 namespace tessera::test::quant_sharding_test {
