@@ -15,7 +15,7 @@
 #include "modules/row_figures.h"
 #include "options.h"
 #include "tessera/abi/draft/on_demand.h"
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 #include "tessera/sdk/nearest.h"
 #include "wrapped.h"
 

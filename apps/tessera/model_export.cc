@@ -9,7 +9,7 @@
 #include "inspect_checkpoint.h"
 #include "options.h"
 #include "program.h"
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 #include "tessera/sdk/nearest.h"
 #include "vectors_file.h"
 

@@ -30,7 +30,7 @@
 #include "retrieval/retriever.h"
 #include "tessera/config.h"
 #include "tessera/data.h"
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 #include "train/progress.h"
 #include "train/report_text.h"
 #include "train/saved_run.h"

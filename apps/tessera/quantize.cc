@@ -12,7 +12,7 @@
 #include "plugin_watch.h"
 #include "predict/heads.h"
 #include "tessera/config.h"
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 #include "train/job_data.h"
 #include "train/job_model.h"
 #include "train/saved_run.h"

@@ -10,7 +10,7 @@
 #include "inference/manifest.h"
 #include "inference/table_file.h"
 #include "summed_json.h"
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 
 namespace tessera::fuzz {
 namespace {

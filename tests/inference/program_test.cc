@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "inference/test_model.h"
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 #include "tessera_program.h"
 
 namespace tessera::test {

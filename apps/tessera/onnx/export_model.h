@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "onnx/features.h"
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 #include "tessera/runtime.h"
 
 namespace tessera::cli {

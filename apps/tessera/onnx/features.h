@@ -7,7 +7,7 @@
 
 #include "onnx/columns.h"
 #include "onnx/layer.h"
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 
 namespace tessera::cli {
 

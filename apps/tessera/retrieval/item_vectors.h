@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 #include "tessera/tensor.h"
 
 namespace tessera::retrieval {

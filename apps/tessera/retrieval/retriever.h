@@ -6,7 +6,7 @@
 #include <string>
 
 #include "retrieval/item_index.h"
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 
 namespace tessera::retrieval {
 

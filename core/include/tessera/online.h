@@ -23,7 +23,7 @@
 
 #include "tessera/distributed_model_parallel.h"
 #include "tessera/optim.h"
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 
 namespace tessera {
 

@@ -16,7 +16,6 @@
 #include "inference/model_data.h"
 #include "inference/pool.h"
 #include "tessera/data.h"
-#include "tessera/packed_model.h"
 #include "tessera/predictor.h"
 
 using namespace tessera::c;

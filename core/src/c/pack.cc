@@ -7,7 +7,7 @@
 #include "config/json.h"
 #include "inference/manifest.h"
 #include "modules/graph_json.h"
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 
 using namespace tessera;
 using namespace tessera::c;

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 
 namespace tessera::inference {
 

@@ -7,7 +7,7 @@
 #include "inference/float_tensors.h"
 #include "inference/manifest.h"
 #include "modules/graph_json.h"
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 #include "tessera/sdk/nearest.h"
 
 namespace tessera {

@@ -9,7 +9,7 @@
 #include "inference/pool.h"
 #include "inference/served_heads.h"
 #include "inference/workspace.h"
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 
 namespace tessera {
 namespace inference {

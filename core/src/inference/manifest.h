@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "checkpoint/files.h"
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 
 namespace tessera::inference {
 

@@ -9,7 +9,7 @@
 #include "inference/packed_model.h"
 #include "inference/staging.h"
 #include "inference/table_file.h"
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 #include "tessera/sdk/nearest.h"
 
 namespace tessera {

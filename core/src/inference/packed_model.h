@@ -4,7 +4,7 @@
 #include <string>
 
 #include "inference/mapped_file.h"
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 
 namespace tessera::inference {
 

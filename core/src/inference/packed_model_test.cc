@@ -1,5 +1,5 @@
 // Tests packed models on disk: complete or absent, opened without reading rows, and refused with a reason if damaged.
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

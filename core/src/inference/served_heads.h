@@ -1,7 +1,7 @@
 // The heads of a model that predictions can have, and the features that these need.
 #pragma once
 
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 
 namespace tessera::inference {
 

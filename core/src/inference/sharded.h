@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 #include "tessera/process_group.h"
 #include "tessera/sharding.h"
 

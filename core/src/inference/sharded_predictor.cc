@@ -15,8 +15,8 @@
 #include "inference/sharded.h"
 #include "inference/workspace.h"
 #include "modules/sequence_inputs.h"
-#include "tessera/packed_model.h"
 #include "tessera/planner.h"
+#include "tessera/predictor.h"
 #include "tessera/quantization.h"
 
 namespace tessera {

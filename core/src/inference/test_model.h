@@ -15,7 +15,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "config/test_directory.h"
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 
 namespace tessera::test {
 

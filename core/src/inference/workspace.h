@@ -10,7 +10,7 @@
 #include "modules/table_groups.h"
 #include "tessera/layer_graph.h"
 #include "tessera/lookup.h"
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 
 namespace tessera::inference {
 

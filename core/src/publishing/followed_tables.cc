@@ -6,7 +6,7 @@
 
 #include "publishing/publish_directory.h"
 #include "tessera/error.h"
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 
 namespace tessera::publishing {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "publishing/publication.h"
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 
 namespace tessera::publishing {
 

@@ -9,7 +9,7 @@
 
 #include "publishing/patched_model.h"
 #include "publishing/publication.h"
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 
 namespace tessera::test {
 

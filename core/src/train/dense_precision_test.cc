@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/layer_graph.h"
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 #include "train/test_job.h"
 
 namespace tessera {

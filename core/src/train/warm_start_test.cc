@@ -11,7 +11,7 @@
 #include <numeric>
 
 #include "tessera/abi/module.h"
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 #include "train/test_job.h"
 
 namespace tessera {

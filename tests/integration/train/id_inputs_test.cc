@@ -12,7 +12,7 @@
 #include "config/test_refusal.h"
 #include "graph_job.h"
 #include "job_file.h"
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 #include "tessera/trainer.h"
 #include "tessera_program.h"
 

@@ -15,7 +15,7 @@
 #include "tessera/config.h"
 #include "tessera/error.h"
 #include "tessera/layer_graph.h"
-#include "tessera/packed_model.h"
+#include "tessera/predictor.h"
 #include "tessera/runtime.h"
 #include "tessera/sharding.h"
 #include "tessera_program.h"
