@@ -1,4 +1,4 @@
-// Calibrates this machine with ranks that it starts (tessera/calibration.h describes their work).
+// Calibrates this machine with ranks that it starts (tessera/machine.h describes their work).
 #pragma once
 
 #include <string>

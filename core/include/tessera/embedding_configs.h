@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-class IndexRemapping;              // quantized_table.h
+class IndexRemapping;              // quantization.h
 using RowFormat = sdk::RowFormat;  // storage format of rows in tables that only infer
 
 enum class PoolingType : int32_t { kNone = 0, kSum = 1, kMean = 2, kMax = 3 };  // TSR_POOLING_*
@@ -48,7 +48,7 @@ struct EmbeddingBagConfig {
   // seed, table name, row and column, so it is the same under every plan.
   std::optional<double> init_range;
   OptimizerSpec optimizer;  // the table's apply_optimizer_in_backward; empty: the collection's
-  // Set for tables that only infer (quantized_table.h). data_type is then not used, and num_embeddings counts stored
+  // Set for tables that only infer (quantization.h). data_type is then not used, and num_embeddings counts stored
   // rows.
   std::optional<RowFormat> row_format;
   std::shared_ptr<const IndexRemapping> remapping;  // from ids to stored rows; null: an id is its row

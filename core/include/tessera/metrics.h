@@ -175,8 +175,8 @@ struct HeadMetric {
 std::vector<HeadMetric> head_metrics(const std::vector<Prediction>& heads, const std::vector<std::string>& names,
                                      const Runtime* runtime = nullptr);
 
-// Metrics of a model's heads, for all heads or for one. A model with one head uses the requested names for its values. A
-// model with several heads uses "HEAD.METRIC".
+// Metrics of a model's heads, for all heads or for one. A model with one head uses the requested names for its values.
+// A model with several heads uses "HEAD.METRIC".
 //
 //   HeadMetrics metrics(trainer.predictions(), {"auc", "stars.rmse"});
 //   metrics.add(trainer.predict(batch), batch);            // on every rank, of each batch

@@ -9,7 +9,7 @@
 // Over several ranks each version has its own process group. Rank 0 has the ModelFollower, with FollowOptions::ranks;
 // each of the others has a ShardFollower.
 //
-// A directory holds bases and deltas. A base is a packed model (tessera/packed_model.h). A delta has the rows that
+// A directory holds bases and deltas. A base is a packed model (tessera/predictor.h). A delta has the rows that
 // changed since the previous publication, packed in the same way, the ids of removed rows, and the dense part. Each
 // names the previous publication by a hash. docs/online.md describes the format.
 #pragma once

@@ -1,5 +1,5 @@
-// tessera/predictor.h - models for inference: predictions from any thread, descriptions of inputs and outputs, and packed
-// models, which are directories whose tables are mapped into memory (docs/models.md).
+// tessera/predictor.h - models for inference: predictions from any thread, descriptions of inputs and outputs, and
+// packed models, which are directories whose tables are mapped into memory (docs/models.md).
 //
 //   auto predictor = open_predictor(runtime, "model");
 //   predictor->predict(input, scores);   // scores [batch]: the first output
@@ -181,8 +181,8 @@ std::unique_ptr<ShardedPredictor> make_sharded_predictor(const Runtime& runtime,
                                                          std::shared_ptr<ProcessGroup> group,
                                                          const ShardedPredictorOptions& options = {});
 
-// Models and their files. Opening reads no rows, whatever the size of the tables: files are mapped, and processes on one
-// host share their pages. Files must not change while a model is in use. A packed model is never changed in place.
+// Models and their files. Opening reads no rows, whatever the size of the tables: files are mapped, and processes on
+// one host share their pages. Files must not change while a model is in use. A packed model is never changed in place.
 //
 //   FloatModel trained = open_float_model("checkpoint");
 //   pack_model(trained.model, "model", {.format = RowFormat::kInt8, .formats = {{"film", RowFormat::kInt4}}});

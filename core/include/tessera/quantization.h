@@ -107,10 +107,11 @@ struct QuantizeOptions {
 // Quantizes the tables of a float collection. Rows pass through float32 in blocks. kNotFound: a table is not in it.
 std::vector<QuantizedTable> quantize(const EmbeddingTables& collection, const QuantizeOptions& options);
 
-// Collections over quantized tables. Ids are checked against the existing rows, by the same policies as in training. The
-// caller's buffers never change. The id -1 (a pruned row) is valid: it contributes nothing, but counts in MEAN's length.
-// One thread at a time uses a module, which must not outlive its Runtime. A second module made from options() shares
-// the rows, so each thread can have its own.
+// Collections over quantized tables. Ids are checked against the existing rows, by the same policies as in training.
+// The caller's buffers never change. The id -1 (a pruned row) is valid: it contributes nothing, but counts in MEAN's
+// length. One thread at a time uses a module, which must not outlive its Runtime. A second module made from options()
+// shares the rows, so each thread can have its own.
+
 struct QuantCollectionOptions {
   std::vector<QuantizedTable> tables = {};
   bool is_weighted = false;              // the batch's weights scale lookups: SUM, or MEAN by the bag's length

@@ -27,8 +27,8 @@ namespace tessera {
 class Runtime;
 
 // Bytes that a transport sends for `elements` float32 of rows, or of their gradients, between two ranks. Rows have
-// `row_elements` elements (0: several widths). Null: 4 bytes each. step_figures.h makes such functions for
-// groups and transports.
+// `row_elements` elements (0: several widths). Null: 4 bytes each. wire_bytes_of() in step_figures.h makes
+// such functions for groups and transports.
 using WireBytes = std::function<int64_t(bool gradients, int64_t elements, int64_t row_elements)>;
 
 // Bytes on one rank or of one shard: device memory, host memory, disk. Compared in this order.

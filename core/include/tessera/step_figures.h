@@ -1,5 +1,5 @@
-// tessera/step_figures.h - figures of a step of a sharded collection on one rank: the bytes that it sends, as a plan lets
-// expect and as they were measured, and the times of its stages.
+// tessera/step_figures.h - figures of a step of a sharded collection on one rank: the bytes that it sends, expected
+// from a plan and measured, and the times of its stages.
 #pragma once
 
 #include <chrono>

@@ -28,8 +28,8 @@
 
 namespace tessera {
 
-// The figures of a job's run as plain structs. One RunReport is printed as JSON (report.json), as a page (--html) and on
-// the terminal.
+// The figures of a job's run as plain structs. One RunReport is printed as JSON (report.json), as a page (--html) and
+// on the terminal.
 
 // The result of one validation.
 struct TrainValidation {

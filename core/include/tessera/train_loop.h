@@ -11,6 +11,7 @@
 #pragma once
 
 #include <signal.h>
+
 #include <array>
 #include <atomic>
 #include <condition_variable>
@@ -185,10 +186,11 @@ MetricValues evaluate(Trainer& trainer, BatchReader reader);  // with the usual 
 // "try again later".
 inline constexpr int kStoppedBySignal = 75;
 
-// SIGTERM, SIGINT and SIGHUP ask a job to end in good order. Slurm, Kubernetes, Ctrl-C and a closing terminal send them.
-// While this object lives, the first of these signals is only remembered. The second one ends the process at once, with
-// status 128 + N, unless it is the same signal within a second, which counts as the first received twice. Signals that
-// were ignored stay ignored, because a shell's "job &" must not react to Ctrl-C. There may be one object at a time.
+// SIGTERM, SIGINT and SIGHUP ask a job to end in good order. Slurm, Kubernetes, Ctrl-C and a closing terminal send
+// them. While this object lives, the first of these signals is only remembered. The second one ends the process at
+// once, with status 128 + N, unless it is the same signal within a second, which counts as the first received twice.
+// Signals that were ignored stay ignored, because a shell's "job &" must not react to Ctrl-C. There may be one object
+// at a time.
 class StopSignals {
  public:
   StopSignals();

@@ -27,7 +27,7 @@ struct DenseWork {
   DenseUpdateWork update() const;
   bool empty() const { return layers.empty() && vectors == 0; }
 };
-// The dense work of a DLRM (dlrm.h): dense inputs, bottom and top layer sizes, pooled outputs of embedding_dim.
+// The dense work of a DLRM (layer_graph.h): dense inputs, bottom and top layer sizes, pooled outputs of embedding_dim.
 DenseWork dlrm_dense_work(int64_t dense_inputs, int64_t num_embeddings, int64_t embedding_dim,
                           const std::vector<int64_t>& bottom_mlp, const std::vector<int64_t>& top_mlp);
 

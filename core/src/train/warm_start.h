@@ -14,7 +14,7 @@ struct WarmStart {
   std::vector<std::string> notes;
 };
 
-// Takes weights from `path`: a checkpoint, or float tensors with TorchRec's names (tessera/packed_model.h). Optimizer
+// Takes weights from `path`: a checkpoint, or float tensors with TorchRec's names (tessera/predictor.h). Optimizer
 // states are not taken. Rows are matched by number, or by word if both `encoding` (Dataset::encoding) and the
 // checkpoint's have vocabularies. Rows and values without a match keep their start values. kInvalidArgument: nothing
 // matches. kNotFound, kDataLoss: errors of the files. Collective.
