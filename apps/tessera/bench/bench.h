@@ -16,7 +16,7 @@
 
 #include "bench/report/lines.h"
 #include "command.h"
-#include "distributed/stopwatch.h"
+#include "stopwatch.h"
 
 namespace tessera {
 class ProcessGroup;

@@ -1,9 +1,11 @@
 #include "data/column_look.h"
 
+#define XXH_INLINE_ALL  // header only: nothing is linked
+#include <xxhash.h>
+
 #include <algorithm>
 
 #include "data/odd_texts.h"
-#include "data/xxh64.h"
 #include "tessera/sdk/fields.h"
 #include "tessera/sdk/values.h"
 
@@ -33,7 +35,7 @@ ColumnLook::Kind ColumnLook::kind_of(std::string_view field, double& number) {
 uint64_t ColumnLook::add(std::string_view field, bool tail) {
   ++fields_;
   tail_fields_ += tail ? 1 : 0;
-  const uint64_t hash = data::xxh64(field);
+  const uint64_t hash = XXH64(field.data(), field.size(), 0);
   words_hash_ = words_hash_ * kOdd + hash;
   if (field.empty()) {
     ++empty_;

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "distributed/stopwatch.h"
+#include "stopwatch.h"
 #include "tessera/train_job.h"
 
 namespace tessera::cli {

@@ -7,7 +7,7 @@
 #include <system_error>
 #include <utility>
 
-#include "distributed/stopwatch.h"
+#include "stopwatch.h"
 #include "tessera/error.h"
 
 namespace tessera::cli {

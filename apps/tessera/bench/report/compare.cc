@@ -7,7 +7,6 @@
 
 #include "bench/report/peers.h"
 #include "command.h"
-#include "config/json.h"
 #include "tessera/error.h"
 
 namespace tessera::cli {
@@ -105,15 +104,6 @@ double rank_test(const std::vector<double>& a, const std::vector<double>& b) {
   return std::erfc(z / std::sqrt(2.0));
 }
 
-// Null if `text` is not JSON.
-Line parsed(const std::string& text) {
-  try {
-    return config::parse_json(text, {"the line"});
-  } catch (const Error&) {
-    return {};
-  }
-}
-
 std::vector<Line> read_result(const std::string& path, const std::string& option) {
   std::ifstream file(path);
   if (!file) throw UsageError(option + ": cannot read " + path + ": name a file that tessera bench --json has printed");
@@ -121,7 +111,7 @@ std::vector<Line> read_result(const std::string& path, const std::string& option
   std::string text;
   for (int number = 1; std::getline(file, text); ++number) {
     if (text.empty()) continue;
-    const Line line = parsed(text);
+    const Line line = Line::parse(text, nullptr, /*allow_exceptions=*/false);  // discarded unless it is JSON
     if (!line.is_object() || !line.contains("bench") || !line["bench"].is_string()) {
       throw UsageError(str_cat(option, ": ", path, ":", number,
                                " is not a line of a bench: name a file that tessera bench ", "--json has printed"));
