@@ -88,8 +88,14 @@ size_t width(std::string_view line) {
 // Collects the findings of one file.
 class Checker {
  public:
-  Checker(const std::string& path, const std::string& text, const std::set<std::string>& ids)
-      : path_(path), text_(text), ids_(ids), kind_(kind_of(path)), lines_(lines_of(text)) {}
+  Checker(const std::string& path, const std::string& text, const std::set<std::string>& ids,
+          const std::set<std::string>& core_headers)
+      : path_(path),
+        text_(text),
+        ids_(ids),
+        core_headers_(core_headers),
+        kind_(kind_of(path)),
+        lines_(lines_of(text)) {}
 
   std::vector<Finding> run() {
     for (size_t i = 0; i < lines_.size(); ++i) check_text_line(lines_[i], i + 1);
@@ -107,8 +113,8 @@ class Checker {
   }
 
  private:
-  void add(const char* rule, size_t line, std::string text) {
-    findings_.push_back({rule, path_, line, std::move(text)});
+  void add(std::string rule, size_t line, std::string text) {
+    findings_.push_back({std::move(rule), path_, line, std::move(text)});
   }
 
   void check_file() {
@@ -226,6 +232,9 @@ class Checker {
       }
     }
     if (kind_.core) check_folder_include(name, number);
+    if (starts_with(path_, "apps/") && !kind_.test && core_headers_.count(shown) > 0)
+      add("core-include:" + shown, number,
+          "a program includes tessera/ headers, and the few that core_includes.txt lists");
   }
 
   void check_plugin_include(std::string_view name, size_t number) {
@@ -262,6 +271,7 @@ class Checker {
   const std::string& path_;
   const std::string& text_;
   const std::set<std::string>& ids_;
+  const std::set<std::string>& core_headers_;
   Kind kind_;
   std::vector<std::string_view> lines_;
   std::vector<Finding> findings_;
@@ -281,8 +291,9 @@ std::set<std::string> component_ids(const std::string& path, const std::string& 
   return ids;
 }
 
-std::vector<Finding> check(const std::string& path, const std::string& text, const std::set<std::string>& ids) {
-  return Checker(path, text, ids).run();
+std::vector<Finding> check(const std::string& path, const std::string& text, const std::set<std::string>& ids,
+                           const std::set<std::string>& core_headers) {
+  return Checker(path, text, ids, core_headers).run();
 }
 
 void count_lines(const std::string& path, const std::string& text, std::map<std::string, FolderLines>& folders) {

@@ -48,8 +48,10 @@ std::vector<size_t> fragments_in_page(const std::vector<std::string_view>& lines
 std::set<std::string> component_ids(const std::string& path, const std::string& text);
 
 // Everything that is wrong with one file. `path` is relative to the repository, with '/'; it decides which rules apply.
-// `ids` are those of all components, which the core may not name.
-std::vector<Finding> check(const std::string& path, const std::string& text, const std::set<std::string>& ids = {});
+// `ids` are those of all components, which the core may not name. `core_headers` are headers of core/src, as includes
+// name them; each include of one in apps/ is a breach of the rule "core-include:HEADER".
+std::vector<Finding> check(const std::string& path, const std::string& text, const std::set<std::string>& ids = {},
+                           const std::set<std::string>& core_headers = {});
 
 // Lines of a folder of the core.
 struct FolderLines {
@@ -59,7 +61,7 @@ struct FolderLines {
 // Counts a file to its folder, a folder of core/src; others to none.
 void count_lines(const std::string& path, const std::string& text, std::map<std::string, FolderLines>& folders);
 
-// One line of exceptions.txt: "rule path reason".
+// One line of exceptions.txt or core_includes.txt: "rule path reason".
 struct Exception {
   std::string rule;
   std::string path;

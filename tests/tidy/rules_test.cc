@@ -105,6 +105,21 @@ TEST(Tidy, PluginsSeeTheContractAlone) {
   EXPECT_THAT(broken("plugins/p/x_test.cc", "#include \"tessera/runtime.h\"\n"), IsEmpty());
 }
 
+TEST(Tidy, ProgramsIncludePublicHeaders) {
+  const std::set<std::string> core = {"data/columns.h"};
+  const auto rules = [&](const std::string& path) {
+    return rules_of(check(path, "#include \"data/columns.h\"\n#include \"tessera/data.h\"\n", {}, core));
+  };
+  EXPECT_THAT(rules("apps/tessera/x.cc"), ElementsAre("core-include:data/columns.h"));
+  EXPECT_THAT(rules("apps/tessera/x_test.cc"), IsEmpty());
+  EXPECT_THAT(rules("core/src/train/x.cc"), IsEmpty());
+  std::vector<Finding> findings;
+  const auto allowed = parse_exceptions("l.txt", "core-include:data/columns.h apps/tessera/x.cc a reason\n", findings);
+  findings = check("apps/tessera/x.cc", "#include \"data/columns.h\"\n", {}, core);
+  EXPECT_THAT(apply_exceptions(findings, allowed, "l.txt"), IsEmpty());
+  EXPECT_THAT(rules_of(apply_exceptions({}, allowed, "l.txt")), ElementsAre("exceptions"));  // it only gets shorter
+}
+
 TEST(Tidy, MachinePaths) {
   const std::string home = std::string("/ho") + "me/";
   EXPECT_THAT(broken("docs/a.md", "see " + home + "ann\n"), ElementsAre("machine-path"));
