@@ -17,7 +17,8 @@ struct AllRows {
   int64_t first = 0, own = 0;  // this rank's rows are [first, first + own)
   std::vector<float> states;   // [rows, width]
   std::vector<double> ids;     // of the rows' items
-  // Per row ln of the sum of exp(z) over the candidates of all ranks; ItemLoss adds the row's item to those of the own rows.
+  // Each row has the logarithm of the sum of exp(z) over the candidates of all ranks. ItemLoss adds the row's item to
+  // the sums of the own rows.
   std::vector<double> log_sums;
 
   int64_t count() const { return static_cast<int64_t>(ids.size()); }

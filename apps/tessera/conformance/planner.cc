@@ -273,7 +273,9 @@ void check_partition(CaseContext& c, const Numbers& numbers, const SearchSpace& 
   std::vector<const ShardingOption*> proposal;
   for (const json& wanted : c.given.at("proposal")) {
     for (const ShardingOption& o : space.options) {
-      const auto is = [&](const char* key, const std::string& text) { return wanted.at(key).get<std::string>() == text; };
+      const auto is = [&](const char* key, const std::string& text) {
+        return wanted.at(key).get<std::string>() == text;
+      };
       if (is("path", o.path) && is("name", o.name) && is("sharding_type", o.sharding_type) &&
           is("compute_kernel", o.compute_kernel)) {
         proposal.push_back(&o);

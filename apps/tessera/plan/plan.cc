@@ -24,9 +24,9 @@
 #include "tessera/step_figures.h"
 #include "tessera/train_job.h"
 #include "text_file.h"
+#include "train/drawn_ids.h"
 #include "train/job_data.h"
 #include "train/job_model.h"
-#include "train/drawn_ids.h"
 #include "train/observed_inputs.h"
 #include "wrapped.h"
 

@@ -147,10 +147,9 @@ struct RmspropOptions {
 // PyTorch's RMSprop without momentum and not centered.
 KeyedOptimizerPtr make_rmsprop(const RmspropOptions& options, ParameterList parameters);
 
-// Makes an optimizer by name, for configs: "sgd", "adagrad", "rowwise_adagrad", "adam", "adamw", "rmsprop", or PyTorch's
-// class names.
-// `options` is a JSON object with PyTorch's names. "learning_rate" stands for "lr", and Adam takes "betas": [b1, b2] or
-// "beta1" and "beta2". kNotFound lists the optimizers, kInvalidArgument the options.
+// Makes an optimizer by name, for configs: "sgd", "adagrad", "rowwise_adagrad", "adam", "adamw", "rmsprop", or
+// PyTorch's class names. `options` is a JSON object with PyTorch's names. "learning_rate" stands for "lr", and Adam
+// takes "betas": [b1, b2] or "beta1" and "beta2". kNotFound lists the optimizers, kInvalidArgument the options.
 struct DenseOptimizerSpec {
   std::string name;
   std::string options = "{}";

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,9 @@ class SequenceGroups {
   size_t of(size_t group) const { return same_[group]; }
   bool is_input(size_t group) const { return group != kDense && group <= inputs_; }
   const std::string& name(size_t group) const { return names_[group - 1]; }
+  // Whether each rank has other rows of one set (DrawnFeature::split).
+  void split(size_t group) { split_.insert(group); }
+  bool is_split(size_t group) const { return split_.count(group) > 0; }
 
   // Pairs of values of a layer that are sequences of the model with different groups; the layer may need them equal.
   struct Pair {
@@ -48,6 +52,7 @@ class SequenceGroups {
   std::vector<std::string> names_;  // of group 1, 2, and so on
   std::vector<size_t> same_;
   std::vector<Pair> joined_;
+  std::set<size_t> split_;
 };
 
 // The first sample in which the offsets differ; -1: they are equal.

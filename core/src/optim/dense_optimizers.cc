@@ -1,5 +1,5 @@
-// SGD, Adagrad, RowWiseAdagrad, Adam, AdamW and RMSprop for float32 parameters: their options, states, and the factors of a step. The
-// loops are in parameter_updates.cc, or on the device.
+// SGD, Adagrad, RowWiseAdagrad, Adam, AdamW and RMSprop for float32 parameters: their options, states, and the factors
+// of a step. The loops are in parameter_updates.cc, or on the device.
 #include <algorithm>
 #include <cmath>
 #include <set>
