@@ -44,6 +44,9 @@ void check_apart(const std::vector<double>& sizes) {
 
 void SplitSoftmax::gather(const ModuleCall& call, const float* states, const std::vector<int64_t>& ids,
                           const CandidatesHere& here, AllRows* all) const {
+  if (call.rank() < 0 || call.rank() >= call.world_size())
+    fail(TSR_INVALID_ARGUMENT, "the call is of rank ", call.rank(), " of ", call.world_size(),
+         ", but with the option \"split\" it must say how many ranks there are");
   const auto rank = static_cast<size_t>(call.rank());
   std::vector<double> sizes(static_cast<size_t>(call.world_size()) * 3, 0.0);  // rows, first candidate, its end
   sizes[rank * 3] = static_cast<double>(ids.size());

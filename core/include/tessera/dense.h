@@ -24,10 +24,11 @@ namespace tessera {
 // The place of a call: layers whose values depend on it get it with each forward.
 struct StepInfo {
   int64_t step = 0;  // the same on all ranks; continues after a checkpoint is loaded
-  int rank = 0, world_size = 1;
+  int rank = 0;
   // Adds up a tensor over all ranks, in place; null: there is one rank. Only layers that need it call it
   // (sums_over_ranks), equally often on all ranks, in training steps and in their backward.
   std::function<void(const Tensor&)> sum_over_ranks;
+  int world_size = 1;  // ranks that sum_over_ranks adds up
 };
 
 // An input of a layer: float32, int32 or int64 [rows, width]. With `offsets`, int64 [batch + 1], it is a sequence, and
