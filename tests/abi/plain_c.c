@@ -8,13 +8,6 @@ typedef struct whole {
   int copies;
 } whole;
 
-static tsr_code refuse(tsr_error* err, tsr_code code, const char* text) {
-  const size_t head = offsetof(tsr_error, message); /* the caller's may be shorter than ours */
-  if (err->struct_size > head) strncpy(err->message, text, err->struct_size - head - 1);
-  if (TSR_FITS(tsr_error, err, code)) err->code = code;
-  return code;
-}
-
 static tsr_code propose(void* self, const tsr_table* table, const tsr_topology* topology,
                         const tsr_constraints* constraints, const tsr_layout_sink* sink, tsr_error* err) {
   const whole* w = self;
@@ -24,10 +17,10 @@ static tsr_code propose(void* self, const tsr_table* table, const tsr_topology* 
   tsr_layout layout = {0};
   tsr_code code;
   if (((table->flags | topology->flags | constraints->flags | sink->flags) & TSR_MUST_UNDERSTAND) != 0) {
-    return refuse(err, TSR_UNIMPLEMENTED, "whole: a flag asks for something that it does not know");
+    return tsr_refuse(err, TSR_UNIMPLEMENTED, "whole: a flag asks for something that it does not know");
   }
   rectangles = calloc(n, sizeof *rectangles);
-  if (rectangles == NULL) return refuse(err, TSR_RESOURCE_EXHAUSTED, "whole: out of memory");
+  if (rectangles == NULL) return tsr_refuse(err, TSR_RESOURCE_EXHAUSTED, "whole: out of memory");
   for (uint32_t i = 0; i < n; ++i) {
     rectangles[i].rows = table->rows;
     rectangles[i].cols = table->cols;
@@ -51,12 +44,12 @@ static tsr_code create(const tsr_component* component, const tsr_host* host, con
                        const tsr_instance* inner, void** self, tsr_error* err) {
   whole* w;
   (void)component;
-  if (inner != NULL) return refuse(err, TSR_INVALID_ARGUMENT, "whole: wraps nothing");
+  if (inner != NULL) return tsr_refuse(err, TSR_INVALID_ARGUMENT, "whole: wraps nothing");
   if (strcmp(options, "{}") != 0 && strcmp(options, "{\"copies\":true}") != 0) {
-    return refuse(err, TSR_INVALID_ARGUMENT, "whole: the only options are {} and {\"copies\":true}");
+    return tsr_refuse(err, TSR_INVALID_ARGUMENT, "whole: the only options are {} and {\"copies\":true}");
   }
   w = malloc(sizeof *w);
-  if (w == NULL) return refuse(err, TSR_RESOURCE_EXHAUSTED, "whole: out of memory");
+  if (w == NULL) return tsr_refuse(err, TSR_RESOURCE_EXHAUSTED, "whole: out of memory");
   w->copies = options[1] != '}';
   host->log(host, TSR_LOG_DEBUG, "whole: created");
   *self = w;

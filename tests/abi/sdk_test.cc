@@ -196,6 +196,29 @@ DLTensor tensor_of(float* data, int64_t* shape, uint64_t byte_offset = 0) {
   return {data, {kDLCPU, 0}, 1, dtype_of<float>(), shape, nullptr, byte_offset};
 }
 
+TEST(Errors, CodeInCHasTheSameRules) {
+  tsr_error error = TSR_ERROR_INIT;
+  EXPECT_EQ(tsr_refuse(&error, TSR_NOT_FOUND, "there is no table 7"), TSR_NOT_FOUND);
+  EXPECT_EQ(error.code, TSR_NOT_FOUND);
+  EXPECT_STREQ(error.message, "there is no table 7");
+  EXPECT_EQ(error.rank, -1);
+  const std::string much(sizeof(error.message) - 2, 'm');
+  (void)tsr_refuse(&error, TSR_INTERNAL, (much + "\u00e9\u00e9").c_str());  // two bytes each: neither fits whole
+  EXPECT_EQ(error.message, much);
+
+  tsr_error small = TSR_ERROR_INIT;
+  small.struct_size = offsetof(tsr_error, message) + 4;
+  small.message[4] = 'k';
+  (void)tsr_refuse(&small, TSR_INTERNAL, "abcdef");
+  EXPECT_STREQ(small.message, "abc");
+  EXPECT_EQ(small.message[4], 'k');
+  small.struct_size = offsetof(tsr_error, code);
+  small.code = TSR_OK;
+  EXPECT_EQ(tsr_refuse(&small, TSR_INTERNAL, "x"), TSR_INTERNAL);
+  EXPECT_EQ(small.code, TSR_OK);
+  EXPECT_STREQ(small.message, "abc");
+}
+
 TEST(Tensors, HonourTheByteOffsetAndTheType) {
   float data[4] = {1, 2, 3, 4};
   int64_t shape[1] = {2};

@@ -67,4 +67,17 @@ TEST(Structs, WithoutASizeAreInStridedArraysOrFrozen) {
   }
 }
 
+// A C enum would make them signed. Flags are the constants that are written as hexadecimal numbers.
+TEST(Flags, AreUnsignedMacros) {
+  size_t macros = 0;
+  for (const auto& file : std::filesystem::recursive_directory_iterator(kSource / "core/include/tessera/abi")) {
+    if (file.path().extension() != ".h") continue;
+    const std::string text = text_of(file.path());
+    EXPECT_THAT(names_in(text, R"((TSR_\w+) = 0x)"), testing::IsEmpty()) << file.path();
+    EXPECT_THAT(names_in(text, R"(#define (TSR_\w+) 0x[0-9A-F]+(?![0-9A-Fu]))"), testing::IsEmpty()) << file.path();
+    macros += names_in(text, R"(#define (TSR_\w+) 0x[0-9A-F]+u)").size();
+  }
+  EXPECT_GT(macros, 15u);
+}
+
 }  // namespace

@@ -113,6 +113,21 @@ typedef struct tsr_error {
     sizeof(tsr_error), TSR_OK, -1, { 0 } \
   }
 
+/* Fills `err` and returns `code`, in C: return tsr_refuse(err, TSR_NOT_FOUND, "there is no table 7"). A message
+ * that is too long for the caller's struct is cut between two characters. */
+static inline tsr_code tsr_refuse(tsr_error* err, tsr_code code, const char* message) {
+  size_t room = 0, end = 0;
+  if (TSR_FITS(tsr_error, err, code)) err->code = code;
+  if (err->struct_size > offsetof(tsr_error, message)) room = err->struct_size - offsetof(tsr_error, message);
+  if (room > sizeof(err->message)) room = sizeof(err->message);
+  if (room == 0) return code;
+  while (end + 1 < room && message[end] != '\0') ++end;
+  while (end > 0 && (message[end] & 0xC0) == 0x80) --end; /* inside of a character of several bytes */
+  for (size_t i = 0; i < end; ++i) err->message[i] = message[i];
+  err->message[end] = '\0';
+  return code;
+}
+
 /* A queue of device work: a cudaStream_t or a hipStream_t. A call whose tensors are on a device always has a stream,
  * which is not NULL. NULL means host memory, where work is done when the call returns. */
 typedef void* tsr_stream;

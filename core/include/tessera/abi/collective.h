@@ -133,7 +133,7 @@ typedef struct tsr_collective {
 
   /* [serial][enqueue] The six operations start here and end in wait(). Each makes a *work, which is for the caller.
    * Counts are numbers of elements, [world_size]. Pieces are stored one after the other, in rank order. `send` and
-   * `recv` have the same dtype and do not overlap. Only their number of elements matters, not their shape.
+   * `recv` have the same dtype and do not overlap; `send` is only read. Only the number of elements matters, no shape.
    *
    * all_to_all_v sends send_counts[r] elements to rank r, and receives recv_counts[r] elements from it. */
   tsr_code (*all_to_all_v)(tsr_group* group, const DLTensor* send, const int64_t* send_counts, const DLTensor* recv,

@@ -46,7 +46,7 @@ enum { TSR_MODE_TRAIN = 0, TSR_MODE_INFER = 1 };
 /* Flags in tsr_kernel::flags. */
 /* The kernel takes lookups with several outputs and with output_rows. Without this flag it gets neither. */
 #define TSR_KERNEL_PLACES_ROWS 0x1u
-/* forward() is [any-thread] on an instance for inference. The host then serves several threads from one instance. */
+/* forward() is [any-thread] on an instance for inference. The host may then serve several threads from one instance. */
 #define TSR_KERNEL_FORWARD_ANY_THREAD 0x2u
 /* open() sets all rows to tsr_kernel_config::start_values. The host imports no start values. */
 #define TSR_KERNEL_STARTS_ROWS 0x4u
@@ -128,8 +128,9 @@ typedef struct tsr_kernel_config {
    * NULL: `dim` plain values of weight_dtype. A kernel refuses a name that it does not know. */
   const char* row_format;
   /* The source of all random choices that a kernel makes, such as stochastic rounding. It is the job's seed, so it is
-   * the same on all ranks and in every run of the job. The kernel mixes the table's name, the row and the step into
-   * it, so that results depend on no plan and repeat. */
+   * the same on all ranks and in every run of the job. The kernel mixes the table's name, row and column of the
+   * whole table and the step into it, so that results depend on no plan and repeat. tsr_start_values::formula has the
+   * first row and column of the shard. */
   uint64_t seed;
 } tsr_kernel_config;
 

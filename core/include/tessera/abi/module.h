@@ -29,15 +29,13 @@ extern "C" {
 #define TSR_MODULE_KIND "tessera.module/1"
 
 /* Flags of the table. */
-enum {
-  /* It has the option "precision", "float32" or "bfloat16": the type to which the inputs of its matrix products are
-   * rounded. Parameters, gradients and sums are float32 in any case. create() gives TSR_UNAVAILABLE if this machine
-   * lacks what the precision needs. The core passes a job's precision only to layers with this flag, a hint. */
-  TSR_MODULE_PRECISION = 0x1,
-  /* Its training calls need tsr_module_call::sum_over_ranks if there are several ranks. Without this flag that function
-   * is NULL. */
-  TSR_MODULE_SUMS_OVER_RANKS = 0x10000
-};
+/* It has the option "precision", "float32" or "bfloat16": the type to which the inputs of its matrix products are
+ * rounded. Parameters, gradients and sums are float32 in any case. create() gives TSR_UNAVAILABLE if this machine lacks
+ * what the precision needs. The core passes a job's precision only to layers with this flag, a hint. */
+#define TSR_MODULE_PRECISION 0x1u
+/* Its training calls need tsr_module_call::sum_over_ranks if there are several ranks. Without this flag that function
+ * is NULL. */
+#define TSR_MODULE_SUMS_OVER_RANKS 0x10000u
 
 /* How the core fills a parameter or a buffer at the start, with init_values a and b. Random values depend only on the
  * job's seed and on the tensor's whole name. */
@@ -61,14 +59,12 @@ typedef struct tsr_parameter {
 } tsr_parameter;
 
 /* Flags of a value. */
-enum {
-  /* The value is a sequence: it has the offsets that `rows_like` names instead of one row for each sample. */
-  TSR_VALUE_JAGGED = 0x10000,
-  /* Only of inputs that are sequences. In calls that train, each rank has other rows of one set, which the ranks hold
-   * together: candidates of a loss, for example. A layer that takes each row by itself may take such an input. Another
-   * one must combine what the ranks make of their rows by sum_over_ranks(), or refuse the input. */
-  TSR_VALUE_SPLIT = 0x20000
-};
+/* It is a sequence: it has the offsets that `rows_like` names instead of one row for each sample. */
+#define TSR_VALUE_JAGGED 0x10000u
+/* Only of inputs that are sequences. In calls that train, each rank has other rows of one set, which the ranks hold
+ * together: candidates of a loss, for example. A layer that takes each row by itself may take such an input. Another
+ * one must combine what the ranks make of their rows by sum_over_ranks(), or refuse the input. */
+#define TSR_VALUE_SPLIT 0x20000u
 
 /* Values of `rows_like` that are no index. */
 enum {
@@ -87,12 +83,9 @@ typedef struct tsr_value {
   int64_t width; /* values of a row; 0: the caller does not know it yet */
 } tsr_value;
 
-/* Flags of a call. A module refuses a call with a high flag that it does not know. */
-enum {
-  /* The call is part of training: dropout drops values, and batch norm uses the batch's statistics. Without this flag
-   * it is an evaluation. */
-  TSR_MODULE_TRAIN = 0x10000
-};
+/* A flag of a call. It is part of training: dropout drops values, and batch norm uses the batch's statistics. Without
+ * this flag it is an evaluation. A module refuses a call with a high flag that it does not know. */
+#define TSR_MODULE_TRAIN 0x10000u
 
 /* The arguments of forward() and backward(). Tensors are contiguous and on one device. Values are [rows, width]; dense
  * ones have `batch` rows, and sequences have as many as their offsets say. All arrays and structs are borrowed for the
@@ -119,7 +112,8 @@ typedef struct tsr_module_call {
   const DLTensor* grad_inputs;     /* [num_inputs], written; data NULL: not wanted, or the input has integers */
   const DLTensor* grad_parameters; /* in the order of parameter(); the layer adds to them */
   tsr_stream stream;               /* stream of the tensors' device; NULL in host memory */
-  /* Replaces `inout` (float32 or float64) by its sum over all ranks, in stream order. If it is not NULL, all ranks call
+  /* [serial][enqueue] For forward() and backward(), on the thread that called them. Replaces `inout` (float32 or
+   * float64) by its sum over all ranks, in stream order. If it is not NULL, all ranks call
    * it equally often and with equal sizes, in forward() and in backward(). NULL: there is only one rank, or the call
    * does not train. */
   tsr_code (*sum_over_ranks)(void* ranks, const DLTensor* inout, tsr_error* err);

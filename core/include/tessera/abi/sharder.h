@@ -143,8 +143,8 @@ struct tsr_layout_sink {
   uint32_t struct_size;
   uint32_t flags; /* none is defined: 0 */
   void* self;     /* used only by the host */
-  /* Copies `layout`, and refuses one that does not cover the table. TSR_UNIMPLEMENTED: this host cannot run the layout;
-   * propose() may go on with the next one. */
+  /* [serial] For propose(), on the thread that called it. Copies `layout`, and refuses one that does not cover the
+   * table. TSR_UNIMPLEMENTED: this host cannot run the layout; propose() may go on with the next one. */
   tsr_code (*add)(const tsr_layout_sink* sink, const tsr_layout* layout, tsr_error* err);
 };
 

@@ -38,10 +38,8 @@ enum {
 };
 
 /* Flags of tsr_reader_column and tsr_reader_want. */
-enum {
-  TSR_READER_LIST = 0x10000,    /* any number of values per row; without it, one value or none */
-  TSR_READER_WEIGHTED = 0x20000 /* each value has a float32 weight */
-};
+#define TSR_READER_LIST 0x10000u     /* any number of values per row; without it, one value or none */
+#define TSR_READER_WEIGHTED 0x20000u /* each value has a float32 weight */
 
 /* The files to be read. It is borrowed for the call. */
 typedef struct tsr_reader_source {
