@@ -73,6 +73,7 @@ install(DIRECTORY apps/template apps/examples DESTINATION ${TESSERA_SHARE_DIR}/a
   PATTERN "examples/CMakeLists.txt" EXCLUDE PATTERN "*_test.cc" EXCLUDE)
 install(FILES tests/conformance/README.md tests/conformance/QUANTIZATION.md tests/conformance/SHARDING.md
   DESTINATION ${TESSERA_SHARE_DIR}/tests/conformance ${in_program})
+install(DIRECTORY tests/outside DESTINATION ${TESSERA_SHARE_DIR}/tests ${in_program})
 install(DIRECTORY core/include/tessera DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} ${in_development}
   FILES_MATCHING PATTERN "*.h")
 

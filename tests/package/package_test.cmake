@@ -69,6 +69,12 @@ endif()
 build(${SOURCE}/plugins/extras/unix unix)
 run(ignored ctest --test-dir ${work}/unix-build --output-on-failure --no-tests=error)
 
+# Builds plugins of every sort, from headers and documentation alone.
+if(DENSE AND RANKS)
+  build(${SOURCE}/tests/outside outside)
+  run(ignored ctest --test-dir ${work}/outside-build --output-on-failure --no-tests=error -E delay)
+endif()
+
 # Also under another name.
 run(ignored ${prefix}/bin/tessera new sharder acme.cards ${work}/new/sharder)
 build(${work}/new/sharder template)
@@ -135,5 +141,10 @@ if(PKG_CONFIG)
   file(REAL_PATH "${plugindir}" plugindir)
   if(NOT plugindir STREQUAL "${prefix}/${LIBDIR}/tessera/plugins-1")
     message(FATAL_ERROR "pkg-config says plugindir=${plugindir}")
+  endif()
+  run(map ${PKG_CONFIG} --variable=plugin_map tessera)
+  string(STRIP "${map}" map)
+  if(NOT EXISTS "${map}")
+    message(FATAL_ERROR "pkg-config says plugin_map=${map}")
   endif()
 endif()

@@ -206,7 +206,8 @@ class PlainTables {
   const KernelBed& bed_;
   KernelShape shape_;
   std::vector<KernelBed::Rows> rows_;
-  std::vector<std::vector<float>> before_;  // weights before the updates since the last comparison; empty: no update
+  std::vector<std::vector<float>> before_;    // weights before the updates since the last comparison; empty: no update
+  std::vector<std::vector<double>> changes_;  // what these updates add, without the rounding of stored rows
 };
 
 // The learning rate of a step. It differs from those of the steps around it, so that a stale one is noticed.

@@ -14,6 +14,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -44,7 +45,7 @@ inline const DLTensor& output_of(const tsr_lookup& lookup, const tsr_lookup_feat
   return lookup.num_outputs > 1 ? (&first)[feature.output] : first;
 }
 
-// Start values of rows that a kernel makes itself. Its calls look nothing up.
+// Start values of rows that a kernel makes itself, and the place of a shard in its table. Its calls look nothing up.
 class StartValues {
  public:
   explicit StartValues(const tsr_kernel_config& config) : raw_(config.start_values) {
@@ -58,6 +59,18 @@ class StartValues {
     }
     Call call;
     call.check(raw_->fill(raw_->self, table, static_cast<int64_t>(rows.size()), rows.data(), out, call.err()));
+  }
+  // The formula of a table's start values, with the first row and column of the shard. Empty if the host gives none,
+  // or if the table's rows are routed.
+  std::optional<tsr_start_formula> formula(uint32_t table) const {
+    if (!TSR_HAS(tsr_start_values, raw_, formula)) return std::nullopt;
+    tsr_start_formula out{};
+    out.struct_size = sizeof(out);
+    Call call;
+    const tsr_code code = raw_->formula(raw_->self, table, &out, call.err());
+    if (code == TSR_UNIMPLEMENTED) return std::nullopt;
+    call.check(code);
+    return out;
   }
 
  private:
