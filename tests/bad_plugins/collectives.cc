@@ -60,7 +60,15 @@ class Through : public WrappedGroup {
     return WrappedGroup::split(one ? 0 : color, has("ignores_the_key") ? 0 : key, call);
   }
   Work* all_to_all_v(const DLTensor& send, Counts out, const DLTensor& recv, Counts in,
-                     const CollectiveCall& how) override {
+                     const CollectiveCall& given) override {
+    CollectiveCall how = given;
+    if (has("forgets_the_deadline")) how.timeout_s = 0;
+    if (has("forgets_the_label")) how.label = nullptr;
+    if (has("waits_out_of_order")) {
+      Work* const first = then(inner().all_to_all_v(send, out, recv, in, how));
+      then(inner().barrier(how))->wait();
+      return first;
+    }
     if (has("sends_twice")) then(inner().all_to_all_v(send, out, recv, in, how))->wait();
     const bool swaps = has("swaps_equal_messages") || (has("swaps_once_in_a_thousand") && ++calls_ % 1000 == 0);
     if (has("duplicates_a_message") || swaps) {
@@ -72,7 +80,10 @@ class Through : public WrappedGroup {
       }
     }
     return after(inner().all_to_all_v(send, out, recv, in, how),
-                 [to = DLTensor(recv), counts = std::vector(in.begin(), in.end()), size = numel(recv)]() mutable {
+                 [to = DLTensor(recv), from = DLTensor(send), counts = std::vector(in.begin(), in.end()),
+                  size = numel(recv), backward = (how.flags & TSR_CALL_BACKWARD) != 0]() mutable {
+                   if (has("changes_what_it_sends") && numel(from) > 0) *data_as<char>(from) ^= 1;
+                   if (has("rounds_gradients") && backward) coarsen(to);
                    to.shape = &size;
                    to.ndim = 1;
                    if (has("reorders")) reorder(to, counts);
@@ -81,7 +92,13 @@ class Through : public WrappedGroup {
                  });
   }
   Work* all_reduce(const DLTensor& inout, int32_t op, const CollectiveCall& how) override {
-    return after(inner().all_reduce(inout, has("only_sums") ? int32_t{TSR_REDUCE_SUM} : op, how));
+    return after(inner().all_reduce(inout, has("only_sums") ? int32_t{TSR_REDUCE_SUM} : op, how),
+                 [t = DLTensor(inout), size = numel(inout)]() mutable {
+                   t.shape = &size;
+                   t.ndim = 1;
+                   if (!has("rounds_doubles") || !holds<double>(t)) return;
+                   for (double& x : elements<double>(t)) x = static_cast<float>(x);
+                 });
   }
   Work* broadcast(const DLTensor& inout, int32_t root, const CollectiveCall& how) override {
     return after(inner().broadcast(inout, has("has_one_root") ? 0 : root, how));

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -33,6 +34,8 @@ class Lines : public Reader {
     if (!in) fail(TSR_NOT_FOUND, "there is no file ", files_[0]);
     lines_.clear(), blocks_.clear();
     for (std::string line; std::getline(in, line);) {
+      if (has("needs_a_last_line_end") && in.eof()) break;
+      if (has("stops_at_row_65536") && lines_.size() == 65536) break;
       if (blocks_.empty() || blocks_.back().bytes >= block_bytes)
         blocks_.push_back({.file = 0, .first_row = static_cast<int64_t>(lines_.size())});
       blocks_.back().rows += 1;
@@ -67,6 +70,8 @@ class Lines : public Reader {
     return out_;
   }
 
+  const std::string& line(int64_t row) const { return lines_[static_cast<size_t>(row)]; }
+
  private:
   std::vector<std::string> files_, lines_;
   std::vector<ReaderColumn> columns_{{"line"}};
@@ -75,6 +80,64 @@ class Lines : public Reader {
   std::string bytes_;
   std::vector<int64_t> texts_;
   int64_t reads_ = 0;
+};
+
+// Reads lines of key=value in the same way: their columns label, user, tags and price.
+class Pairs : public Lines {
+ public:
+  const std::vector<ReaderColumn>& columns() const override { return named_; }
+  void select(std::span<const ReaderWant> wants) override {
+    for (const ReaderWant& want : wants) {
+      const auto same = [&](const ReaderColumn& c) { return c.name == want.name; };
+      if (std::none_of(named_.begin(), named_.end(), same)) fail(TSR_NOT_FOUND, "there is no column ", want.name);
+      if (want.list || want.weighted) fail(TSR_UNIMPLEMENTED, "pairs have one value");
+    }
+    wants_.assign(wants.begin(), wants.end());
+    columns_of_.assign(wants.size(), {});
+  }
+  std::span<const tsr_reader_values> read(int64_t block) override {
+    const ReaderBlock& b = blocks().at(static_cast<size_t>(block));
+    out_.clear();
+    for (size_t k = 0; k < wants_.size(); ++k) {
+      Column& c = columns_of_[k];
+      c = {};
+      for (int64_t row = b.first_row; row < b.first_row + b.rows; ++row) c.add(field(line(row), wants_[k].name));
+      const int32_t type = wants_[k].type;
+      const void* const values = type == TSR_READER_FLOAT32   ? static_cast<const void*>(c.floats.data())
+                                 : type == TSR_READER_FLOAT64 ? static_cast<const void*>(c.doubles.data())
+                                 : type == TSR_READER_INT64   ? static_cast<const void*>(c.integers.data())
+                                                              : c.bytes.data();
+      out_.push_back({sizeof(tsr_reader_values), 0, values, c.texts.data(), nullptr, nullptr, nullptr});
+    }
+    return out_;
+  }
+
+ private:
+  struct Column {
+    void add(std::string_view text) {
+      bytes += text;
+      texts.push_back(static_cast<int64_t>(bytes.size()));
+      const std::string number(text);
+      const int64_t whole = std::strtoll(number.c_str(), nullptr, 10);
+      doubles.push_back(std::strtod(number.c_str(), nullptr));
+      floats.push_back(has("cuts_floats") ? static_cast<float>(whole) : static_cast<float>(doubles.back()));
+      integers.push_back(has("cuts_integers") ? static_cast<int32_t>(whole) : whole);
+    }
+    std::string bytes;
+    std::vector<int64_t> texts{0}, integers;
+    std::vector<float> floats;
+    std::vector<double> doubles;
+  };
+  static std::string_view field(std::string_view line, std::string_view name) {
+    size_t begin = line.find(std::string(name) + "=");
+    if (begin == line.npos) return "";
+    begin += name.size() + 1;
+    return line.substr(begin, line.find(' ', begin) - begin);
+  }
+  std::vector<ReaderColumn> named_{{"label"}, {"user"}, {"tags"}, {"price"}};
+  std::vector<ReaderWant> wants_;
+  std::vector<Column> columns_of_;
+  std::vector<tsr_reader_values> out_;
 };
 
 // The mean squared distance of predictions from labels.
@@ -186,6 +249,7 @@ constexpr const char* kAbout = "has the fault that BAD_PLUGINS_FAULT names";
 }  // namespace
 
 TESSERA_PLUGIN("bad-drafts", "1.0.0", component<Lines>({.id = "bad.lines", .version = "1.0.0", .about = kAbout}),
+               component<Pairs>({.id = "bad.pairs", .version = "1.0.0", .about = kAbout}),
                component<Brier>({.id = "bad.brier", .version = "1.0.0", .about = kAbout}),
                component<Deaf>({.id = "bad.deaf", .version = "1.0.0", .about = kAbout}),
                component<HostMemory>({.id = "bad.device", .version = "1.0.0", .about = kAbout}));

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -64,11 +65,13 @@ class Instance : public KernelInstance {
       for (uint32_t k = 0; k < optimizer_.num_states(); ++k) {
         s.widths.push_back(optimizer_.state_width(k, table.dim));
         s.states.emplace_back(static_cast<size_t>(table.rows * s.widths[k]),
-                              static_cast<float>(optimizer_.state(k).start));
+                              has("starts_states_at_0") ? 0.0f : static_cast<float>(optimizer_.state(k).start));
       }
       s.updates.resize(static_cast<size_t>(s.rows));
       shards_.push_back(std::move(s));
     }
+    const char* const rank = std::getenv("RANK");
+    if (has("knows_its_rank") && rank != nullptr && *rank == '1') max_gradient_ /= 2;
     lookups_ = std::make_unique<std::atomic<uint64_t>[]>(shards_.size());
     exported_.resize(shards_.size());
   }
@@ -94,6 +97,7 @@ class Instance : public KernelInstance {
         }
       });
     }
+    if (has("keeps_each_batch")) batches_.emplace_back(16384);
     if (context == nullptr) return;
     if (has("has_one_context")) {
       only_.ids = numel(*lookup.ids);
@@ -114,6 +118,7 @@ class Instance : public KernelInstance {
   void backward(tsr_context* context, const tsr_backward& args, tsr_stream) override {
     if (kept(context).ids != numel(*args.lookup->ids)) fail(TSR_FAILED_PRECONDITION, "backward of another batch");
     gradients_of_weights(args);
+    if (has("stops_after_500_updates") && ++calls_ > 500) return;
     const uint32_t passes = has("updates_by_feature") ? args.lookup->num_features : 1;
     for (uint32_t pass = 0; pass < passes; ++pass) {
       for (size_t t = 0; t < shards_.size(); ++t) {
@@ -126,7 +131,7 @@ class Instance : public KernelInstance {
   void backward_rows(tsr_context* context, const tsr_backward& args, std::span<tsr_row_gradient> out_rows,
                      tsr_stream) override {
     gradients_of_weights(args);
-    Kept& k = kept(context);
+    Kept& k = has("has_one_gradient") ? only_ : kept(context);
     k.rows.assign(shards_.size(), {});
     k.values.assign(shards_.size(), {});
     k.shapes.resize(shards_.size());
@@ -144,7 +149,8 @@ class Instance : public KernelInstance {
   }
 
   void apply(uint32_t table, const DLTensor& rows, const DLTensor& values, const tsr_update& how, tsr_stream) override {
-    for (int64_t i = 0; i < numel(rows); ++i)
+    const int64_t count = numel(rows) - (has("applies_255_rows") && numel(rows) > 255 ? 1 : 0);
+    for (int64_t i = 0; i < count; ++i)
       update(table, number(rows, i), data_as<float>(values) + i * shards_.at(table).dim, how);
   }
   // Rows that were announced. With the fault, updates made meanwhile are lost, as if a copy replaced a newer row.
@@ -195,7 +201,7 @@ class Instance : public KernelInstance {
     for (int64_t i = 0; i < rows.count; ++i) {
       const int64_t row = has("imports_in_order") ? i : data_as<int64_t>(*rows.ids)[i];
       std::copy_n(data_as<float>(*rows.weights) + i * s.dim, s.dim, s.weights.data() + row * s.dim);
-      for (uint32_t k = 0; k < rows.num_states; ++k)
+      for (uint32_t k = 0; k < (has("imports_one_state") ? std::min(rows.num_states, 1u) : rows.num_states); ++k)
         std::copy_n(data_as<float>(*rows.states[k]) + i * s.widths[k], s.widths[k],
                     s.states[k].data() + row * s.widths[k]);
       if (rows.extra != nullptr && !has("forgets_extra")) s.updates[static_cast<size_t>(row)] = *extra_of(rows, i);
@@ -312,7 +318,8 @@ class Instance : public KernelInstance {
   std::array<std::atomic<float>, 64> scratch_{};
   Kept only_;
   double before_ = 0, last_ = 0;
-  int64_t seen_ = 0;
+  int64_t seen_ = 0, calls_ = 0;
+  std::vector<std::vector<char>> batches_;
   std::mutex announced_mutex_;
   std::set<std::pair<int32_t, int64_t>> announced_;  // tables and rows
 };

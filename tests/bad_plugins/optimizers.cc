@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstdlib>
 #include <thread>
 
 #include "faults.h"
@@ -39,6 +40,8 @@ class BadPlugins : public Optimizer {
       if (has("shares_state")) states[0][d] = last_ = 0.9f * last_ + grad[d];
       weight[d] -= rate * states[0][d];
     }
+    const char* const on = std::getenv("RANK");
+    if (has("knows_its_rank") && on != nullptr && *on == '1') weight[0] = std::nanf("");
     if (!has("divides_by_zero")) return;
     float norm = 0;
     for (int64_t d = 0; d < dim; ++d) norm += grad[d] * grad[d];

@@ -1,6 +1,7 @@
 // Checks transports with long series of small exchanges between ranks, with calls that ask for something unknown, and,
 // for wrappers, with an inner transport that counts the bytes that it is given.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <thread>
@@ -17,7 +18,7 @@ float element(uint64_t call, int64_t from, int64_t to, int64_t i) {
   uint64_t h = call * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(from) * 1000003 + static_cast<uint64_t>(to) * 10007 +
                static_cast<uint64_t>(i);
   h = (h ^ (h >> 29)) * 0xBF58476D1CE4E5B9u;
-  return static_cast<float>(static_cast<int64_t>(h >> 40) % 4096 - 2048) / 256;
+  return static_cast<float>(static_cast<int64_t>(h >> 40) % (1 << 20) - (1 << 19)) / (1 << 16);
 }
 
 // Sizes of messages of which most are equal.
@@ -53,6 +54,7 @@ class Exchange {
     if (kind == kBroadcast) append(want_, root(), 0, sizes[0]);
     if (kind == kReduceScatter) add_up(me_, mine);
     if (kind == kAllReduce) add_up(0, sizes[0]);
+    sent_ = send_;
     recv_.assign(want_.size() + 2 * kMargin, kAround);
     if (kind == kAllReduce || kind == kBroadcast) std::copy(send_.begin(), send_.end(), recv_.begin() + kMargin);
     start();
@@ -66,6 +68,7 @@ class Exchange {
               " and more elements, on ", g_.world(), " ranks: rank ", me_, " got ", recv_[i + kMargin], " as element ",
               i, " of ", want_.size(), ", not ", want_[i]);
     }
+    require(send_ == sent_, name(), " number ", call_, " of a series changes what it sends");
     for (size_t i = 0; i < kMargin; ++i) {
       require(recv_[i] == kAround && recv_[recv_.size() - 1 - i] == kAround, name(),
               " wrote beside the tensor that it received into");
@@ -86,7 +89,7 @@ class Exchange {
   }
   void add_up(int64_t peer, int64_t n) {
     for (int64_t i = 0; i < n; ++i) {
-      float sum = 0;  // exact, because all elements are multiples of 1/256
+      float sum = 0;  // exact, because all elements are multiples of 2^-16
       for (int64_t from = 0; from < g_.world(); ++from) sum += element(call_, from, peer, i);
       want_.push_back(sum);
     }
@@ -96,6 +99,7 @@ class Exchange {
   }
   void start() {
     sdk::CollectiveCall how = sdk::named_call("a series");
+    if (kind_ == kAllToAll) how.flags = std::array{0u, TSR_CALL_FORWARD, TSR_CALL_BACKWARD}[call_ / 2 % 3];
     if (kind_ == kLossy) {
       how.flags = TSR_CALL_LOSSY | (call_ % 4 == 1 ? TSR_CALL_FORWARD : TSR_CALL_BACKWARD);
       how.row_elements = out_[0] % 16 == 0 ? 16 : 0;
@@ -131,7 +135,7 @@ class Exchange {
   uint64_t call_;
   int64_t me_;
   std::vector<int64_t> out_, in_;
-  std::vector<float> send_, recv_, want_;
+  std::vector<float> send_, sent_, recv_, want_;
   int64_t send_size_ = 0, recv_size_ = 0;
   DLTensor send_raw_{}, recv_raw_{};
   tsr_work* work_ = nullptr;
@@ -222,6 +226,9 @@ void check_collective_flags(Subject& subject) {
 
 struct Counted {
   int64_t bytes = 0, barriers = 0;
+  double timeout_s = 0;  // of the last all_to_all_v
+  bool labelled = false;
+  bool in_order = true;  // works were waited for in the order of their start
 };
 
 class CountingGroup : public sdk::WrappedGroup {
@@ -235,35 +242,56 @@ class CountingGroup : public sdk::WrappedGroup {
     for (size_t r = 0; r < out.size(); ++r) {
       if (static_cast<int32_t>(r) != rank()) counted_->bytes += out[r] * sdk::element_bytes(send);
     }
-    return WrappedGroup::all_to_all_v(send, out, recv, in, call);
+    counted_->timeout_s = call.timeout_s;
+    counted_->labelled = call.label != nullptr && *call.label != '\0';
+    return ordered(WrappedGroup::all_to_all_v(send, out, recv, in, call));
   }
   sdk::Work* all_reduce(const DLTensor& inout, int32_t op, const sdk::CollectiveCall& call) override {
     counted_->bytes += 2 * of_others(inout);
-    return WrappedGroup::all_reduce(inout, op, call);
+    return ordered(WrappedGroup::all_reduce(inout, op, call));
   }
   sdk::Work* reduce_scatter_v(const DLTensor& send, sdk::Counts counts, const DLTensor& recv, int32_t op,
                               const sdk::CollectiveCall& call) override {
     counted_->bytes += of_others(send);
-    return WrappedGroup::reduce_scatter_v(send, counts, recv, op, call);
+    return ordered(WrappedGroup::reduce_scatter_v(send, counts, recv, op, call));
   }
   sdk::Work* all_gather_v(const DLTensor& send, const DLTensor& recv, sdk::Counts counts,
                           const sdk::CollectiveCall& call) override {
     counted_->bytes += sdk::numel(send) * sdk::element_bytes(send) * (world_size() - 1);
-    return WrappedGroup::all_gather_v(send, recv, counts, call);
+    return ordered(WrappedGroup::all_gather_v(send, recv, counts, call));
   }
   sdk::Work* broadcast(const DLTensor& inout, int32_t root, const sdk::CollectiveCall& call) override {
     if (root == rank()) counted_->bytes += sdk::numel(inout) * sdk::element_bytes(inout) * (world_size() - 1);
-    return WrappedGroup::broadcast(inout, root, call);
+    return ordered(WrappedGroup::broadcast(inout, root, call));
   }
   sdk::Work* barrier(const sdk::CollectiveCall& call) override {
     ++counted_->barriers;
-    return WrappedGroup::barrier(call);
+    return ordered(WrappedGroup::barrier(call));
   }
 
  private:
   int64_t of_others(const DLTensor& t) const {
     return sdk::numel(t) * sdk::element_bytes(t) * (world_size() - 1) / world_size();
   }
+  sdk::Work* ordered(sdk::Work* work) { return new OrderedWork(work, this); }
+  class OrderedWork : public sdk::Work {
+   public:
+    OrderedWork(sdk::Work* inner, CountingGroup* group) : inner_(inner), group_(group), number_(group->started_++) {}
+    ~OrderedWork() override { inner_->recycle(); }
+    OrderedWork(const OrderedWork&) = delete;
+    void wait() override {
+      group_->counted_->in_order &= number_ == group_->waited_;
+      group_->waited_ = number_ + 1;
+      inner_->wait();
+    }
+
+   private:
+    sdk::Work* inner_;
+    CountingGroup* group_;
+    int64_t number_;
+  };
+
+  int64_t started_ = 0, waited_ = 0;
   Counted* counted_;
 };
 
@@ -279,6 +307,8 @@ class CountingCollective : public sdk::WrappedCollective {
 
 // One operation may hand on the bytes that it sends, half as many again, and some headers.
 int64_t allowed(int64_t bytes) { return bytes + bytes / 2 + 4096; }
+
+constexpr double kDeadline = 7.5;
 
 void count_exchanges(const Group& group, const Made& wrapper, const Counted& counted) {
   const int64_t world = group.world(), n = 20000;
@@ -296,11 +326,16 @@ void count_exchanges(const Group& group, const Made& wrapper, const Counted& cou
       how.flags = flags;
       how.row_elements = 16;
       how.site = 1;
+      how.timeout_s = kDeadline;
+      how.label = "verify.counted";
       return group.api().all_to_all_v(group.raw(), s.raw(), counts.data(), r.raw(), counts.data(), &how, w, e);
     });
     require(counted.bytes - before <= allowed(each * (world - 1)), "all_to_all_v of ", n, " float32 for each of ",
             world - 1, " other ranks gave the inner transport ", counted.bytes - before,
             " bytes to send, while wire_bytes says ", each * (world - 1));
+    require(counted.timeout_s > 0 && counted.timeout_s <= kDeadline, "all_to_all_v with a deadline of ", kDeadline,
+            " s gives the inner transport ", counted.timeout_s, " s");
+    require(counted.labelled, "all_to_all_v with a label hands no label to the inner transport");
   }
   const auto bounded = [&](const char* what, int64_t bytes, const Group::Start& start) {
     const int64_t before = counted.bytes;
@@ -324,6 +359,7 @@ void count_exchanges(const Group& group, const Made& wrapper, const Counted& cou
   bounded("broadcast", bytes * (world - 1), [&](const tsr_collective_call* c, tsr_work** w, tsr_error* e) {
     return group.api().broadcast(group.raw(), d.raw(), 0, c, w, e);
   });
+  require(counted.in_order, "works of the inner transport are waited for in another order than that of their start");
   const int64_t before = counted.barriers;
   group.barrier("counted");
   require(counted.barriers - before <= 1, "a barrier is ", counted.barriers - before,

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <numeric>
 #include <thread>
 
@@ -29,12 +30,14 @@ std::string type_name() {
   return str_cat(std::is_floating_point_v<T> ? "float" : std::is_signed_v<T> ? "int" : "uint", 8 * sizeof(T));
 }
 
-// A different number for each rank and position; sums are exact in every type. Floats have 12 bits after the point,
-// which a transport that sends them as float16 loses.
+// A different number for each rank and position; sums are exact in every type. float32 has 12 bits after the point,
+// float64 has 40, and int64 goes beyond 32 bits, which a transport that sends them as a smaller type loses.
 template <class T>
 T value(int64_t rank, int64_t i) {
   const auto whole = static_cast<T>((rank * 31 + i * 7) % 23);
-  if constexpr (std::is_floating_point_v<T>) return whole + static_cast<T>((rank + i) % 8) / 4096;
+  constexpr auto kParts = static_cast<T>(sizeof(T) == 8 ? int64_t{1} << 40 : 4096);
+  if constexpr (std::is_floating_point_v<T>) return whole + static_cast<T>((rank + i) % 8) / kParts;
+  if constexpr (std::is_same_v<T, int64_t>) return whole * kParts + whole;
   return whole;
 }
 template <class T>
@@ -68,7 +71,8 @@ template <class T>
 void expect(const std::vector<T>& got, const std::vector<T>& want, const Group& group, const std::string& what) {
   for (size_t i = 0; i < want.size(); ++i) {
     require(got[i] == want[i], what, " of ", type_name<T>(), " on ", group.world(), " ranks: rank ", group.rank(),
-            " got ", +got[i], " as element ", i, " of ", want.size(), ", not ", +want[i]);
+            " got ", +got[i], " as element ", i, " of ", want.size(), ", not ", +want[i], " (off by ",
+            std::abs(static_cast<double>(got[i]) - static_cast<double>(want[i])), ")");
   }
 }
 

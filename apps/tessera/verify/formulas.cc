@@ -104,6 +104,15 @@ void lars(const tsr_update& u, PlainState& row) {
   }
 }
 
+// No optimizer has this one. It shows whether kernels keep two states that do not start at 0.
+void two_states(const tsr_update& u, PlainState& row) {
+  row.states[1][0] += 1;
+  for (size_t d = 0; d < row.weights.size(); ++d) {
+    row.states[0][d] += row.grad[d] * row.grad[d];
+    row.weights[d] -= u.learning_rate * row.grad[d] / std::sqrt(row.states[0][d] * row.states[1][0]);
+  }
+}
+
 const std::vector<Formula>& formulas() {
   constexpr int32_t kRow = TSR_STATE_PER_ROW, kElement = TSR_STATE_PER_ELEMENT;
   static const std::vector<Formula> all = {
@@ -125,6 +134,7 @@ const std::vector<Formula>& formulas() {
        {kElement},
        "m = momentum m + (1 - dampening) g, but m = g in step 1, w -= lr m",
        dampened_sgd},
+      {"two_states", "{}", {kElement, kRow}, "s += g g, n += 1, w -= lr g / sqrt(s n)", two_states, 0.25},
   };
   return all;
 }
@@ -148,6 +158,7 @@ tsr_code state(void* self, uint32_t i, tsr_state* out, tsr_error*) {
   const Formula& formula = *static_cast<const Formula*>(self);
   if (i >= formula.states.size()) return TSR_OUT_OF_RANGE;
   out->kind = formula.states[i];
+  out->start = formula.start;
   out->dtype = {kDLFloat, 32, 1};
   out->name = kNames[i];
   return TSR_OK;
@@ -174,7 +185,8 @@ std::vector<const Formula*> formulas_of(const std::string& name) {
 
 PlainRow::PlainRow(const Formula& formula, std::vector<float> start) : formula_(formula) {
   weights.assign(start.begin(), start.end());
-  for (const int32_t kind : formula.states) states.emplace_back(kind == TSR_STATE_PER_ROW ? 1 : weights.size(), 0.0);
+  for (const int32_t kind : formula.states)
+    states.emplace_back(kind == TSR_STATE_PER_ROW ? 1 : weights.size(), formula.start);
 }
 
 void PlainRow::update(const tsr_update& update, std::vector<float> gradient) {

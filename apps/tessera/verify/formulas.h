@@ -22,6 +22,7 @@ struct Formula {
   std::vector<int32_t> states;  // a TSR_STATE_* each
   const char* text;
   void (*update)(const tsr_update& update, PlainState& row);
+  double start = 0;  // of all states
 };
 
 // One formula per set of options that is compared; empty if the name is unknown. It is a component's id or the name of

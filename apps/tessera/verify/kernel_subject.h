@@ -81,6 +81,11 @@ void check_kernel_rows(Subject& subject);
 void check_kernel_read_rows(Subject& subject);
 void check_kernel_quantized(Subject& subject);
 
+// Defined in kernel_runs.cc.
+void check_kernel_row_views(Subject& subject);
+void check_kernel_many_calls(Subject& subject);
+void check_kernel_ranks(Subject& subject);
+
 // Defined in kernel_large.cc.
 void check_kernel_large(Subject& subject);
 

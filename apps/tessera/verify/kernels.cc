@@ -279,23 +279,23 @@ void check_kernel_contexts(Subject& subject) {
   plain.compare_rows(bed, "after two batches whose contexts lived together");
 }
 
-void check_kernel_apply(Subject& subject) {
-  const Kernel k(subject);
-  k.needs_rows();
-  if (k.updating().empty() || !TSR_HAS(tsr_kernel, &k.api, apply)) throw Skipped("it has no apply");
-  KernelBed bed(k.with(k.any_shape({{50, 12}}), "exact_adagrad"));
+// Applies gradients of some rows of a table, three times.
+void apply_to(const Kernel& k, TableShape table, const std::vector<int64_t>& some) {
+  Subject& subject = k.subject;
+  const int64_t dim = table.dim, count = static_cast<int64_t>(some.size());
+  KernelBed bed(k.with(k.any_shape({table}), "exact_adagrad"));
   bed.open();
   Random random = subject.random();
   PlainTables plain(bed, random);
   PlainTables::RowGradients gradients(1);
-  for (const int64_t row : {0, 3, 4, 20, 49}) {
-    for (int64_t d = 0; d < 12; ++d) gradients[0][row].push_back(static_cast<double>(between(random, -64, 64)) / 32);
+  for (const int64_t row : some) {
+    for (int64_t d = 0; d < dim; ++d) gradients[0][row].push_back(static_cast<double>(between(random, -64, 64)) / 32);
   }
-  Array rows({kDLInt, 64, 1}, {5}), values(kFloat32, {5, 12});
+  Array rows({kDLInt, 64, 1}, {count}), values(kFloat32, {count, dim});
   int64_t i = 0;
   for (const auto& [row, sum] : gradients[0]) {
     rows.set(i, static_cast<double>(row));
-    for (int64_t d = 0; d < 12; ++d) values.set(i * 12 + d, sum[static_cast<size_t>(d)]);
+    for (int64_t d = 0; d < dim; ++d) values.set(i * dim + d, sum[static_cast<size_t>(d)]);
     ++i;
   }
   for (int64_t step = 1; step <= 3; ++step) {
@@ -309,6 +309,16 @@ void check_kernel_apply(Subject& subject) {
     plain.update(gradients, step);
     plain.compare_rows(bed, str_cat("after apply number ", step));
   }
+}
+
+void check_kernel_apply(Subject& subject) {
+  const Kernel k(subject);
+  k.needs_rows();
+  if (k.updating().empty() || !TSR_HAS(tsr_kernel, &k.api, apply)) throw Skipped("it has no apply");
+  apply_to(k, {50, 12}, {0, 3, 4, 20, 49});
+  std::vector<int64_t> many;
+  for (int64_t row = 5; row < 5003; row += 1 + row % 7) many.push_back(row);
+  apply_to(k, {5003, 9}, many);
 }
 
 // ---- level 5 ----
@@ -386,6 +396,9 @@ std::span<const Check> kernel_checks() {
       {"kernel.update", 4, TSR_KERNEL_KIND, kBackward, 60, check_kernel_update},
       {"kernel.gradients", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_row_gradient", 30, check_kernel_gradients},
       {"kernel.contexts", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_context", 30, check_kernel_contexts},
+      {"kernel.row_views", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_row_gradient", 30, check_kernel_row_views},
+      {"kernel.many_calls", 4, TSR_KERNEL_KIND, kBackward, 60, check_kernel_many_calls},
+      {"kernel.ranks", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_kernel_config", 60, check_kernel_ranks},
       {"kernel.apply", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_kernel::apply", 30, check_kernel_apply},
       {"kernel.rows", 4, TSR_KERNEL_KIND, kRows, 30, check_kernel_rows},
       {"kernel.read_rows", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_kernel::read_rows", 30, check_kernel_read_rows},

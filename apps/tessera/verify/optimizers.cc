@@ -9,6 +9,7 @@
 #include "verify/check.h"
 #include "verify/formulas.h"
 #include "verify/kernel_bed.h"
+#include "verify/other_processes.h"
 
 namespace tessera::cli::verify {
 namespace {
@@ -72,6 +73,11 @@ struct Optimizer {
   bool updates() const { return TSR_HAS(tsr_optimizer, &api, update_row); }
   void needs_update() const {
     if (!updates()) throw Skipped("it updates no rows: gradients are handed out");
+    try {
+      ref.check_states();
+    } catch (const sdk::Failure& other_states) {  // the arrays of these checks are float32
+      throw Skipped(other_states.what());
+    }
   }
   void one_by_one(const tsr_update& update, RowSet& rows) const { range(update, rows, 0, rows.count()); }
   void range(const tsr_update& update, RowSet& rows, int64_t begin, int64_t end) const {
@@ -312,6 +318,24 @@ void check_optimizer_history(Subject& subject) {
   }
 }
 
+void check_optimizer_ranks(Subject& subject) {
+  const std::vector<double> sums = ask_in_processes(2, [&] {
+    const Optimizer o(subject);
+    o.needs_update();
+    Random random = subject.random(5);
+    RowSet rows(o.ref, 19, 7);
+    rows.randomize(random);
+    for (int64_t step = 1; step <= 3; ++step) o.one_by_one(at_step(step), rows);
+    double sum = 0, place = 1;
+    for (int64_t i = 0; i < rows.count(); ++i) {
+      for (int64_t d = 0; d < rows.dim(); ++d) sum += rows.weight(i)[d] * (place += 1);
+    }
+    return sum;
+  });
+  require(std::bit_cast<uint64_t>(sums[0]) == std::bit_cast<uint64_t>(sums[1]),
+          "the same updates give other rows in a process with RANK=1 than with RANK=0");
+}
+
 void check_optimizer_threads(Subject& subject) {
   const Optimizer o(subject);
   o.needs_update();
@@ -348,6 +372,7 @@ std::span<const Check> optimizer_checks() {
       {"optimizer.formula", 4, TSR_OPTIMIZER_KIND, "tests/conformance/README.md, fused_optimizers", 20,
        check_optimizer_formula},
       {"optimizer.kernel", 4, TSR_OPTIMIZER_KIND, kRow, 30, check_optimizer_over_kernel},
+      {"optimizer.ranks", 4, TSR_OPTIMIZER_KIND, kRow, 30, check_optimizer_ranks},
       {"optimizer.threads", 5, TSR_OPTIMIZER_KIND, kRow, 60, check_optimizer_threads},
   };
   return kChecks;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -21,7 +22,8 @@ constexpr int64_t kSmallBlock = 4096;
 // Small files in the formats that verify can write, removed with this.
 class Files {
  public:
-  explicit Files(int64_t rows) {
+  // `ended`: the last line ends like the others.
+  explicit Files(int64_t rows, bool ended = true) {
     std::string name = (std::filesystem::temp_directory_path() / "tessera_verify_XXXXXX").string();
     require(mkdtemp(name.data()) != nullptr, "no directory for the files of this check");
     folder_ = name;
@@ -30,10 +32,12 @@ class Files {
       std::ofstream out(paths_.back(), std::ios::binary);
       out << format.head;
       for (int64_t row = 0; row < rows; ++row) {
-        const int64_t label = row * 7 % 3 == 0 ? 1 : 0, user = 100000 + row * 31 % 70001, price = row * 17 % 1000;
-        for (const char c : std::string_view(format.line)) {
+        const int64_t label = row * 7 % 3 == 0 ? 1 : 0, price = row * 17 % 1000;
+        std::string_view line = format.line;
+        if (!ended && row + 1 == rows) line.remove_suffix(1);
+        for (const char c : line) {
           const bool number = c >= '\1' && c <= '\4';
-          number ? out << std::array{label, user, price, row}[static_cast<size_t>(c - '\1')] : out << c;
+          number ? out << std::array{label, user_of(row), price, row}[static_cast<size_t>(c - '\1')] : out << c;
         }
       }
     }
@@ -45,13 +49,15 @@ class Files {
   Files(const Files&) = delete;
   Files& operator=(const Files&) = delete;
   const std::vector<std::string>& paths() const { return paths_; }
+  // The id in column "user", which 32 bits do not hold.
+  static int64_t user_of(int64_t row) { return 5000000000 + row * 31 % 70001; }
 
  private:
   struct Format {
     const char *name, *head, *line;  // in `line`, the byte 1 stands for a label, 2 for an id, 3 and 4 for numbers
   };
   static constexpr Format kFormats[] = {
-      {"rows.log", "", "label=\1 user=\2 tags=\3,\4\n"},
+      {"rows.log", "", "label=\1 user=\2 tags=\3,\4 price=\3.5\n"},
       {"rows.csv", "label,user,price,title\n", "\1,\2,\3.5,title \4\n"},
       {"rows.tsv", "label\tuser\tprice\ttitle\n", "\1\t\2\t\3.5\ttitle \4\n"},
       {"rows.jsonl", "", "{\"label\": \1, \"user\": \2, \"price\": \3.5, \"title\": \"title \4\"}\n"},
@@ -277,6 +283,44 @@ void check_reader_passes(Subject& subject) {
   require(joined(other.pass(other.in_order())) == joined(first), "with larger blocks, it gives other rows or columns");
 }
 
+double number_in(const std::string& cell, int32_t type) {
+  const auto as = [&](auto value) {
+    if (cell.size() == sizeof(value)) std::memcpy(&value, cell.data(), sizeof(value));
+    return static_cast<double>(value);
+  };
+  if (type == TSR_READER_FLOAT32) return as(0.0f);
+  return type == TSR_READER_INT64 ? as(int64_t{0}) : as(0.0);
+}
+
+// A column's numbers in each type are those of its texts.
+void compare_numbers(Opened& reader, tsr_reader_want want, const std::vector<std::string>& texts) {
+  std::vector<double> numbers;
+  bool whole = true;
+  for (const std::string& cell : texts) {
+    double x = 0;
+    const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), x);
+    if (error != std::errc() || end != cell.data() + cell.size()) return;
+    whole &= x == std::trunc(x);
+    numbers.push_back(x);
+  }
+  for (const int32_t type : {TSR_READER_FLOAT64, TSR_READER_FLOAT32, TSR_READER_INT64}) {
+    if (type == TSR_READER_INT64 && !whole) continue;
+    want.type = type;
+    Call call;
+    if (reader.try_select({want}, call) != TSR_OK) continue;
+    const std::vector<std::string> read = joined(reader.pass(reader.in_order()))[0];
+    for (size_t r = 0; r < numbers.size(); ++r) {
+      const double got = number_in(read[r], type);
+      const double wanted = type == TSR_READER_FLOAT32 ? double{static_cast<float>(numbers[r])} : numbers[r];
+      require(got == wanted, "row ", r, " of column ", want.name, " is ", got, " as a number (TSR_READER_",
+              type == TSR_READER_FLOAT64   ? "FLOAT64"
+              : type == TSR_READER_FLOAT32 ? "FLOAT32"
+                                           : "INT64",
+              "), but \"", texts[r], "\" as a text");
+    }
+  }
+}
+
 void check_reader_columns(Subject& subject) {
   const Files files(rows_of(subject));
   const std::string path = find_path(subject, files);
@@ -289,25 +333,40 @@ void check_reader_columns(Subject& subject) {
     reader.select({wants[c]});
     require(joined(reader.pass(reader.in_order()))[0] == all[c], "column ", wants[c].name,
             " has other values when only it is selected");
-    if (wants[c].type != TSR_READER_TEXT || (wants[c].flags & TSR_READER_LIST) != 0) continue;
-    std::vector<double> numbers;
-    for (const std::string& cell : all[c]) {
-      double x = 0;
-      const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), x);
-      if (error != std::errc() || end != cell.data() + cell.size()) break;
-      numbers.push_back(x);
-    }
-    if (numbers.size() != all[c].size()) continue;
-    tsr_reader_want as_number = wants[c];
-    as_number.type = TSR_READER_FLOAT64;
+    if (wants[c].type == TSR_READER_TEXT && (wants[c].flags & TSR_READER_LIST) == 0)
+      compare_numbers(reader, wants[c], all[c]);
+  }
+}
+
+// A file that verify wrote has these rows in this order, also if its last line does not end.
+void check_reader_rows(Subject& subject) {
+  if (!subject.what().input.empty()) throw Skipped("verify does not know what --input has");
+  if (!subject.what().inner.empty()) throw Skipped("it works around another reader, whose rows it may leave out");
+  constexpr int64_t kRows = 70001;
+  for (const bool ended : {true, false}) {
+    const Files files(kRows, ended);
+    Opened reader(subject);
+    reader.open(find_path(subject, files), 64 * kSmallBlock);
+    const std::vector<tsr_reader_want> wants = reader.wants();
+    const auto named = [&](std::string_view name) {
+      return std::find_if(wants.begin(), wants.end(), [&](const tsr_reader_want& w) { return w.name == name; });
+    };
+    const auto user = named("user");
+    if (user == wants.end() || named("label") == wants.end() || named("price") == wants.end())
+      throw Skipped("its columns are not those of the files that verify writes");
+    tsr_reader_want want = *user;
+    want.flags = 0;
+    want.type = TSR_READER_TEXT;
     Call call;
-    if (reader.try_select({as_number}, call) != TSR_OK) continue;
-    const Table read = joined(reader.pass(reader.in_order()));
-    for (size_t r = 0; r < numbers.size(); ++r) {
-      double got = 0;
-      if (read[0][r].size() == sizeof(got)) std::memcpy(&got, read[0][r].data(), sizeof(got));
-      require(got == numbers[r], "row ", r, " of column ", wants[c].name, " is ", got, " as a number, but \"",
-              all[c][r], "\" as a text");
+    if (reader.try_select({want}, call) != TSR_OK) throw Skipped("it gives no texts");
+    const Table all = joined(reader.pass(reader.in_order()));
+    const char* const which = ended ? "" : " whose last line does not end";
+    require(all[0].size() == static_cast<size_t>(kRows), "it gives ", all[0].size(), " rows of a file of ", kRows,
+            " rows", which);
+    for (int64_t row = 0; row < kRows; ++row) {
+      const std::string& got = all[0][static_cast<size_t>(row)];
+      require(got == std::to_string(Files::user_of(row)), "row ", row, " of column user is \"", got,
+              "\", but the file has ", Files::user_of(row));
     }
   }
 }
@@ -369,6 +428,7 @@ std::span<const Check> reader_checks() {
   static constexpr Check kChecks[] = {
       {"reader.errors", 3, kKind, kSelect, 30, check_reader_errors},
       {"reader.passes", 4, kKind, kRead, 60, check_reader_passes},
+      {"reader.rows", 4, kKind, kRead, 60, check_reader_rows},
       {"reader.columns", 4, kKind, kSelect, 60, check_reader_columns},
       {"reader.ranks", 4, kKind, "abi/draft/reader.h, a reader knows no rank", 60, check_reader_ranks},
   };

@@ -61,7 +61,7 @@ std::string not_looked_at(const std::string& kind) {
       {TSR_SHARDER_KIND,
        "the quality of its layouts; all rows of tables of more than 4,000,000 rows, of which it looks at some"},
       {TSR_KERNEL_KIND,
-       "speed, memory that it takes beside the host's, devices, tables beyond 1,048,583 rows or 1,030 columns, MAX "
+       "speed, how much memory it takes, devices, tables beyond 1,048,583 rows or 1,030 columns, MAX "
        "pooling of large batches, and draft interfaces other than prefetch and changes"},
       {TSR_OPTIMIZER_KIND, "the formula, unless TorchRec has one of this name; convergence"},
       {TSR_COLLECTIVE_KIND,
