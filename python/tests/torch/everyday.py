@@ -18,7 +18,6 @@ OTHERWISE = {
     "kjt_ops": "a JaggedTensor has a text here",
     "no_grad_fused": "FBGEMM has no lookup in inference mode on the CPU",
     "half_model": "rows stay as they are stored, and outputs have the type",
-    "combined": "param_groups are in the state dict",
     "weight_decay_fused": "FBGEMM ignores weight_decay without a mode, which is refused here",
 }
 

@@ -372,12 +372,18 @@ def test_names_of_combined_optimizers_keep_them_apart():
     first, second = made(0.1), made(0.2)
     (parts["a"](torch.ones(1, 2)).sum() + 7 * parts["b"](torch.ones(1, 2)).sum()).backward()
     first.step()
+    first.save_param_groups(True)
     state = copy.deepcopy(first.state_dict())
     second.load_state_dict(state)
     loaded = second.state_dict()
     for key, values in state["state"].items():
         assert torch.equal(values["exp_avg"], loaded["state"][key]["exp_avg"]), key
     assert [group["lr"] for group in second.param_groups] == [0.1, 0.1]
+    third = made(0.1)
+    third.load_state_dict(first.state_dict())
+    first.step()
+    for key, values in state["state"].items():
+        assert torch.equal(values["exp_avg"], third.state_dict()["state"][key]["exp_avg"]), "the states are copies"
 
 
 class Dense(nn.Module):
@@ -763,7 +769,10 @@ def test_exported_and_traced_models_need_no_library():
     torch.testing.assert_close(tt._traced.pooled(model.e, batch()).values(), model.e(batch()).values())
 
 
-@pytest.mark.parametrize("what", ["ddp", "shards", "states", "dense", "clip", "refused", "starts", "tutorial", "rank0"])
+ON_TWO_RANKS = "ddp shards states keyed dense clip refused starts tutorial rank0".split()
+
+
+@pytest.mark.parametrize("what", ON_TWO_RANKS)
 @pytest.mark.parametrize("backend", ["gloo", "tessera"])
 def test_rows_on_two_ranks(what, backend, tmp_path):
     if what == "clip" and not hasattr(nn.utils.clip_grad, "_get_total_norm"):
@@ -780,3 +789,10 @@ def test_checkpoints_are_torchrecs_both_ways(tmp_path):
             for ranks in (1, 2):
                 told = run_ranks("rows.py", "gloo", f"load-{other}", tmp_path / who, ranks=ranks, ends=[0] * ranks)
                 assert "all right" in told
+
+
+@pytest.mark.parametrize("saved, loaded", [(1, 2), (2, 3), (3, 1)])
+def test_checkpoints_on_other_numbers_of_ranks(saved, loaded, tmp_path):
+    for ranks, what in ((saved, "save"), (loaded, "load")):
+        told = run_ranks("rows.py", "gloo", f"{what}-tessera", tmp_path, ranks=ranks, ends=[0] * ranks)
+        assert "all right" in told

@@ -395,7 +395,6 @@ def test_optimizers_are_combined():
             dict(tt.in_backward_optimizer_filter(model.named_parameters())),
             lambda params: torch.optim.Adam(params, lr=0.1),
         )
-        model.fused_optimizer.save_param_groups(True)
         return model, tt.CombinedOptimizer([model.fused_optimizer, ("dense", dense)])
 
     def train(model, optimizer, features):
@@ -407,6 +406,8 @@ def test_optimizers_are_combined():
     schedule = torch.optim.lr_scheduler.StepLR(first, 1, gamma=0.5)
     train(one, first, next(batches(1)))
     schedule.step()
+    assert set(first.state_dict()) == {"state"}
+    first.save_param_groups(True)
     saved = copy.deepcopy(first.state_dict())
     of_groups = [[f"sparse.embedding_bags.{t}.weight"] for t in "ab"] + [["dense.over.weight", "dense.over.bias"]]
     assert [group["params"] for group in saved["param_groups"]] == of_groups
@@ -425,6 +426,8 @@ def test_optimizers_are_combined():
     with pytest.raises(ValueError, match="over.bias"):
         tt.KeyedOptimizerWrapper({"over.weight": one.module.over.weight}, lambda p: torch.optim.SGD(p, 0.1)
                                  ).load_state_dict(second.optimizers[1][1].state_dict())  # fmt: skip
+    with pytest.raises(ValueError, match="over.bias"):
+        second.load_state_dict({"state": {k: v for k, v in saved["state"].items() if k != "dense.over.bias"}})
 
 
 def test_weights_of_ids_have_gradients():

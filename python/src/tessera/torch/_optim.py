@@ -221,7 +221,7 @@ class KeyedOptimizerWrapper(torch.optim.Optimizer):
         pass_params_dict: bool = False,
     ) -> None:
         """pass_params_dict: optim_factory is given params by name."""
-        self.params = dict(params)
+        self.params, self._with_groups = dict(params), False
         self._optimizer = optim_factory(self.params if pass_params_dict else list(self.params.values()))
         super().__init__(self._optimizer.param_groups, self._optimizer.defaults)
         self.state, self.param_groups = self._optimizer.state, self._optimizer.param_groups
@@ -242,22 +242,39 @@ class KeyedOptimizerWrapper(torch.optim.Optimizer):
                 param.grad = zero.to_sparse() if name in (sparse_grad_parameter_names or ()) else zero
         self.step()
 
+    def save_param_groups(self, save: bool) -> None:
+        """Whether ``state_dict()`` has the groups with their learning rates."""
+        self._with_groups = save
+
     def state_dict(self) -> Dict[str, Any]:
-        """The optimizer's state dict, with names in the place of numbers."""
-        names = list(self.params)
-        inner = self._optimizer.state_dict()
-        groups = [{**group, "params": [names[i] for i in group["params"]]} for group in inner["param_groups"]]
-        return {"state": {names[i]: state for i, state in inner["state"].items()}, "param_groups": groups}
+        """The optimizer's states by name. States of a sharded table's rows are ShardedTensors. As in TorchRec, it has
+        no ``param_groups`` before ``save_param_groups(True)``."""
+        from ._state import optimizer_state
+
+        names, inner = list(self.params), self._optimizer.state_dict()
+        states = {names[i]: optimizer_state(self.params[names[i]], state) for i, state in inner["state"].items()}
+        out: Dict[str, Any] = {"state": states}
+        if self._with_groups:
+            groups = inner["param_groups"]
+            out["param_groups"] = [{**group, "params": [names[i] for i in group["params"]]} for group in groups]
+        return out
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Loads a ``state_dict()`` of the same parameters."""
+        """Loads copies of a ``state_dict()`` of the same parameters, and their groups if it has them."""
+        from ._state import local_state
+
         place = {name: i for i, name in enumerate(self.params)}
-        named = [name for group in state_dict["param_groups"] for name in group["params"]]
-        wrong = set(place).symmetric_difference(named)
+        given, groups = state_dict["state"], self._optimizer.state_dict()["param_groups"]
+        wrong = set(given) - set(place)
+        wrong.update(name for name, p in self.params.items() if self._optimizer.state.get(p) and name not in given)
+        if "param_groups" in state_dict:
+            named = [name for group in state_dict["param_groups"] for name in group["params"]]
+            wrong.update(set(place).symmetric_difference(named))
         if wrong:
             raise ValueError(f"the state dict and the optimizer do not have the same parameters: {sorted(wrong)[0]}")
-        groups = [{**group, "params": [place[n] for n in group["params"]]} for group in state_dict["param_groups"]]
-        states = {place[name]: state for name, state in state_dict["state"].items()}
+        if "param_groups" in state_dict:
+            groups = [{**group, "params": [place[n] for n in group["params"]]} for group in state_dict["param_groups"]]
+        states = {place[name]: local_state(self.params[name], state) for name, state in given.items()}
         self._optimizer.load_state_dict({"state": states, "param_groups": groups})
         self.state, self.param_groups = self._optimizer.state, self._optimizer.param_groups
 
@@ -301,9 +318,15 @@ class CombinedOptimizer(torch.optim.Optimizer):
         for _, optim in self.optimizers:
             optim.zero_grad(set_to_none)
 
+    def save_param_groups(self, save: bool) -> None:
+        """Whether ``state_dict()`` has the groups of all optimizers with their learning rates."""
+        for _, optim in self.optimizers:
+            optim.save_param_groups(save)  # type: ignore[attr-defined]
+
     def state_dict(self) -> Dict[str, Any]:
-        """One state dict of all optimizers, whose keys begin with their names."""
-        out: Dict[str, Any] = {"state": {}, "param_groups": []}
+        """One state dict of all optimizers, whose keys begin with their names. As in TorchRec, it has no
+        ``param_groups`` before ``save_param_groups(True)``."""
+        out: Dict[str, Any] = {"state": {}}
         for name, optim in self.optimizers:
             inner = optim.state_dict()
             for key, state in inner["state"].items():
@@ -311,7 +334,8 @@ class CombinedOptimizer(torch.optim.Optimizer):
                     raise ValueError(f"two optimizers have a parameter {_named(name, key)}: give them names")
                 out["state"][_named(name, key)] = state
             for group in inner.get("param_groups", []):
-                out["param_groups"].append({**group, "params": [_named(name, key) for key in group["params"]]})
+                named = {**group, "params": [_named(name, key) for key in group["params"]]}
+                out.setdefault("param_groups", []).append(named)
         return out
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

@@ -22,7 +22,7 @@ from ._modules import EmbeddingBagCollection, EmbeddingCollection
 from ._fused import FusedOptimizer
 from ._optim import COLLECTS
 from ._plans import ModuleSharder, ShardingPlan, collections_of, optimizers_of
-from ._state import sharded_tensor, tables_of_plan
+from ._state import sharded_tensor, tables_of_plan, watch_checkpoints
 from ._weights import Rows
 
 
@@ -295,7 +295,9 @@ class DistributedModelParallel(nn.Module):
         self._tables, self._sharded = _shard_all(module, self.group, plan, sharders or [], seed)
         inner = self._sharded.get("")
         self.__dict__["_inner"] = module if inner is None else inner
+        self.__dict__["_reduced"] = None  # modules of the dense part, and what DistributedDataParallel knew of them
         self._dmp_wrapped_module: nn.Module = self._inner
+        watch_checkpoints(self.group.world_size > 1 and any(part._plain for part in self._sharded.values()))
         if init_data_parallel:
             self.init_data_parallel()
         self.fused_optimizer = FusedOptimizer(self._sharded)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import importlib
+import sys
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 import torch
@@ -10,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .._step import Shard
+from ._weights import table_of
 
 if TYPE_CHECKING:
     from ._embeddings import Embeddings
@@ -172,6 +176,86 @@ def state_memory(module: Embeddings, table: str) -> Dict[str, List[Tensor]]:
     if _cut(module, table) is None and len(held) > 1:
         return {f"{name}#{i}": [value] for i, (_, states) in enumerate(held) for name, value in states.items()}
     return {name: [states[name] for _, states in held] for name in (held[0][1] if held else ())}
+
+
+def _held_shard(parameter: Tensor) -> Optional[Tuple[Embeddings, str, List[Tuple[Tensor, Shard]]]]:
+    """The collection and the table of a parameter that other ranks have other rows of, and the parameter's shard."""
+    place = table_of(parameter)
+    if place is None or place[0]._core is None or place[0].core._group.world_size == 1:
+        return None
+    module, table = place
+    if getattr(module, "_planned", {}).get(table, {}).get("combine", "replica") == "replica":
+        return None
+    return module, table, [(p, shard) for p, _, shard in module._held if p is parameter and shard.rows > 0]
+
+
+def optimizer_state(parameter: Tensor, state: Dict[str, Any]) -> Dict[str, Any]:
+    """A parameter's state of an optimizer of PyTorch. Values for each of a shard's rows become ShardedTensors, because
+    the other ranks have other values under the same key."""
+    found = _held_shard(parameter)
+    if found is None:
+        return state
+    module, table, held = found
+    cut = _cut(module, table)
+    ranks = [] if cut is None else [rank for _, _, rank in cut]
+    if cut is None or len(set(ranks)) < len(ranks):
+        raise NotImplementedError(
+            f"the optimizer's state of table {table} has no ShardedTensor, because its rows are dealt out or a rank "
+            "has several of its shards: let the table have an optimizer of its own, or save each rank's state alone"
+        )
+    size, rank = list(module.core.tables[table]), module.core._group.rank
+    out = {}
+    for name, value in state.items():
+        if isinstance(value, Tensor) and value.dim() == 2 and value.shape == parameter.shape:
+            local = [(value, [s.row, s.col], [s.rows, s.cols]) for _, s in held]
+            value = _sharded(local, cut, size, rank, value.dtype)
+        out[name] = value
+    return out
+
+
+def local_state(parameter: Tensor, state: Dict[str, Any]) -> Dict[str, Any]:
+    """A copy of what this rank has of an ``optimizer_state``."""
+    out = {}
+    for name, value in state.items():
+        if hasattr(value, "local_shards"):
+            parts = [shard.tensor for shard in value.local_shards()] or [torch.zeros_like(parameter)]
+            if len(parts) > 1 or parts[0].shape != parameter.shape:
+                raise ValueError(f"{name} is cut otherwise in the state dict: take the same plan, or load it by DCP")
+            value = parts[0]
+        out[name] = value.detach().clone() if isinstance(value, Tensor) else copy.deepcopy(value)
+    return out
+
+
+def watch_checkpoints(always: bool) -> None:
+    """Lets PyTorch's get_optimizer_state_dict refuse what it would save wrongly: for a parameter that is a shard, each
+    rank's state has the same key. Done by DistributedModelParallel. always: even if nothing has imported it yet, which
+    takes half a second."""
+    name = "torch.distributed.checkpoint.state_dict"
+    if not dist.is_available() or not (always or name in sys.modules):
+        return
+    theirs = importlib.import_module(name)
+    plain = getattr(theirs, "_get_optim_state_dict", None)
+    if plain is None or hasattr(plain, "_tessera"):
+        return
+
+    @functools.wraps(plain)
+    def checked(model: Any, optimizers: Any, *args: Any, **kwargs: Any) -> Any:
+        for optimizer in optimizers:
+            if hasattr(optimizer, "fused_keys"):
+                raise NotImplementedError(
+                    "get_optimizer_state_dict does not take a fused optimizer: save model.fused_optimizer.state_dict()"
+                )
+            for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+                found = _held_shard(parameter)
+                if found is not None and not hasattr(optimizer, "params"):
+                    raise NotImplementedError(
+                        f"get_optimizer_state_dict would save one rank's state of table {found[1]} for all ranks: make "
+                        "the optimizer by KeyedOptimizerWrapper, and save its state_dict()"
+                    )
+        return plain(model, optimizers, *args, **kwargs)
+
+    checked._tessera = True  # type: ignore[attr-defined]
+    theirs._get_optim_state_dict = checked
 
 
 def load_table(module: Embeddings, table: str, value: Any) -> Optional[str]:
