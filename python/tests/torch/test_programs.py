@@ -57,3 +57,28 @@ def test_everyday_programs_on_one_rank():
     assert set(told[0]) == set(told[1]) == set(small)
     unlike = {name: (out, told[1][name]) for name, out in told[0].items() if not same(out, told[1][name])}
     assert set(unlike) <= set(OTHERWISE), {name: unlike[name] for name in set(unlike) - set(OTHERWISE)}
+
+
+def test_everyday_programs_on_two_ranks():
+    pytest.importorskip("torchrec")
+    from everyday_ranks import OTHERWISE, PROGRAMS as small
+
+    told = [{name: out for one in numbers(run_ranks("everyday_ranks.py", library, timeout=600)) for name, out in
+             one.items()} for library in ("torchrec", "tessera")]  # fmt: skip
+    assert set(told[0]) == set(told[1]) == set(small)
+    for name, reason in OTHERWISE.items():
+        assert not same(told[0][name], told[1][name]), reason
+        assert told[1][name][0] not in (False, *"ABCDEFGHIJKLMNOPQRSTUVWXYZ"), told[1][name]
+    unlike = {name: (out, told[1][name]) for name, out in told[0].items() if not same(out, told[1][name])}
+    assert set(unlike) <= set(OTHERWISE), {name: unlike[name] for name in set(unlike) - set(OTHERWISE)}
+
+
+def test_everyday_programs_on_two_ranks_without_torchrec():
+    from everyday_ranks import OTHERWISE
+
+    names = [*OTHERWISE, "combined_state", "unused_layer", "freeze_dense_by_name"]
+    found = numbers(run_ranks("everyday_ranks.py", "tessera", *names))
+    told = {name: out for one in found for name, out in one.items()}
+    assert all(isinstance(out[0] if name in OTHERWISE else out, (list, dict, bool)) for name, out in told.items()), told
+    assert told["freeze_and_unfreeze"][0] and told["frozen_from_the_start"][0] and told["another_head"][0]
+    assert told["vectors"][0] and same(*told["combined_state"])

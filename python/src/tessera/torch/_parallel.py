@@ -127,6 +127,12 @@ def _dense_of(module: nn.Module, tables: Mapping[str, Embeddings]) -> List[Tuple
     return [(name, value) for name, value in named if "" not in tables and not name.startswith(inside)]
 
 
+def _trained(parts: Sequence[nn.Module]) -> List[Any]:
+    """The parameters of modules, whether each is trained, and the modules in them."""
+    own = [(id(p), p.requires_grad) for part in parts for p in part._parameters.values() if p is not None]
+    return own + [id(child) for part in parts for child in part._modules.values()]
+
+
 def _refuse_ties(module: nn.Module, found: Mapping[str, Embeddings]) -> None:
     """A table's rows move into shards, so no other module may have them as its weight."""
     weights = {id(weight): path for path, part in found.items() for weight in part.parameters()}
@@ -316,8 +322,24 @@ class DistributedModelParallel(nn.Module):
                 raise RuntimeError("the dense part is trained by DistributedDataParallel: init_process_group first")
             return
         _ignore_in_ddp(self._inner, self._sharded)
-        if any(value.requires_grad for _, value in _dense_of(self._inner, self._sharded)):
-            self._dmp_wrapped_module = nn.parallel.DistributedDataParallel(self._inner)
+        self._wrap()
+
+    def _wrap(self) -> None:
+        """Wraps the dense part with TorchRec's options. DistributedDataParallel reduces the gradients of those
+        parameters that are there and trained when it is made, so it is made anew when they have changed. Collective."""
+        ddp = nn.parallel.DistributedDataParallel
+        if isinstance(self._dmp_wrapped_module, ddp):
+            self._dmp_wrapped_module._remove_autograd_hooks()
+        inside = tuple(f"{path}." for path in self._sharded)
+        parts = [part for path, part in self._inner.named_modules()
+                 if "" not in self._sharded and path not in self._sharded and not path.startswith(inside)]  # fmt: skip
+        self.__dict__["_reduced"] = (parts, _trained(parts))
+        if any(value.requires_grad for part in parts for value in part.parameters(False)):
+            self._dmp_wrapped_module = ddp(
+                self._inner, broadcast_buffers=False, static_graph=True, gradient_as_bucket_view=True
+            )
+        else:
+            self._dmp_wrapped_module = self._inner
 
     @property
     def plan(self) -> _t.Plan:
@@ -333,6 +355,10 @@ class DistributedModelParallel(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the model. Collective."""
+        if self._reduced is not None and not torch.compiler.is_compiling():
+            parts, before = self._reduced
+            if _trained(parts) != before:
+                self._wrap()
         return self._dmp_wrapped_module(*args, **kwargs)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Dict[str, Any]:
