@@ -244,11 +244,12 @@ def test_a_schedule_does_not_lag():
     assert used == [0, 0.25, 0.5, 0.75, 1]
 
 
-def test_rates_of_tables_that_share_one_are_refused_if_they_differ():
+def test_tables_with_equal_optimizers_are_one_group():
     model = tt.DistributedModelParallel(bags(SGD))
     model.fused_optimizer.param_groups[0]["lr"] = 0.25
-    with pytest.raises(RuntimeError, match="shares its learning rate"):
-        model.fused_optimizer.step()
+    model.fused_optimizer.step()
+    assert [model.module.core.learning_rate(t) for t in "ab"] == [0.25, 0.25]
+    torch.optim.lr_scheduler.LambdaLR(model.fused_optimizer, [lambda step: 0.5])
     ebc = bags()
     tt.apply_optimizer_in_backward(torch.optim.SGD, ebc.embedding_bags["a"].parameters(), {"lr": 0.5})
     tt.apply_optimizer_in_backward(torch.optim.SGD, ebc.embedding_bags["b"].parameters(), {"lr": 0.1})

@@ -409,10 +409,10 @@ def test_optimizers_are_combined():
     assert set(first.state_dict()) == {"state"}
     first.save_param_groups(True)
     saved = copy.deepcopy(first.state_dict())
-    of_groups = [[f"sparse.embedding_bags.{t}.weight"] for t in "ab"] + [["dense.over.weight", "dense.over.bias"]]
+    of_groups = [[f"sparse.embedding_bags.{t}.weight" for t in "ab"], ["dense.over.weight", "dense.over.bias"]]
     assert [group["params"] for group in saved["param_groups"]] == of_groups
     assert saved["state"]["dense.over.bias"]["step"] == 1
-    assert [group["lr"] for group in first.param_groups] == [0.25, 0.25, 0.05]
+    assert [group["lr"] for group in first.param_groups] == [0.25, 0.05]
     train(two, second, next(batches(1)))
     two.load_state_dict(one.state_dict())
     second.load_state_dict(saved)

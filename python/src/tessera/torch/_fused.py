@@ -17,7 +17,8 @@ _FIXED = {"momentum", "betas", "eps", "weight_decay", "dampening", "nesterov", "
 
 
 class FusedOptimizer(torch.optim.Optimizer):
-    """The optimizers that update tables in backward. There is a group for each table, with its parameters.
+    """The optimizers that update tables in backward. There is a group for the tables of a module that have equal
+    optimizers, with their parameters.
 
     ``zero_grad()`` and ``step()`` hand on the learning rates in ``param_groups``, and do nothing else: rows are updated
     in backward. ``state_dict()`` is ``{"state": {"embedding_bags.t.weight": {"t.momentum1": ...}}}``. States of tables
@@ -30,12 +31,21 @@ class FusedOptimizer(torch.optim.Optimizer):
         self._modules = dict(modules)
         self._with_groups = False
         self._tables = list(self._find())
-        groups = [
-            {"params": list(module._places()._modules[table]._parameters.values()), "lr": _rate(module, table)}
-            for module, table, _ in self._tables
-        ]
+        kinds: List[Tuple[int, Any]] = []
+        groups: List[Dict[str, Any]] = []
+        self._group_of: List[int] = []  # by table
+        for module, table, _ in self._tables:
+            kind = id(module), module._optimizer(table)
+            if kind not in kinds:
+                kinds.append(kind)
+                groups.append({"params": [], "lr": _rate(module, table)})
+            self._group_of.append(kinds.index(kind))
+            groups[self._group_of[-1]]["params"] += _parameters(module, table)
         super().__init__(groups or [{"params": [torch.empty(0)]}], {"lr": 0.0})
-        self._applied = [group["lr"] for group in self.param_groups]
+        self._applied = [self._lr(i) for i in range(len(self._tables))]
+
+    def _lr(self, table: int) -> float:
+        return float(self.param_groups[self._group_of[table]]["lr"])
 
     def _find(self) -> Iterator[Tuple[Embeddings, str, str]]:
         for path, module in self._modules.items():
@@ -50,16 +60,16 @@ class FusedOptimizer(torch.optim.Optimizer):
     @property
     def params(self) -> Dict[str, Tensor]:
         """The tables' parameters by key."""
-        return {key: group["params"][0] for (_, _, key), group in zip(self._tables, self.param_groups)}
+        return {key: _parameters(module, table)[0] for module, table, key in self._tables}
 
     def save_param_groups(self, save: bool) -> None:
         """Whether ``state_dict()`` has the groups with their learning rates."""
         self._with_groups = save
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
-        """Refused: there is a group for each table."""
-        if len(self.param_groups) >= max(1, len(self._tables)):
-            raise NotImplementedError("a fused optimizer has a group for each of its tables, and takes no others")
+        """Refused: there is a group for all tables with equal optimizers."""
+        if len(self.param_groups) >= max(1, len(set(self._group_of))):
+            raise NotImplementedError("a fused optimizer has the groups of its tables, and takes no others")
         super().add_param_group(param_group)
 
     def _hand_on(self) -> None:
@@ -71,7 +81,7 @@ class FusedOptimizer(torch.optim.Optimizer):
                     "param_groups, only lr: give it in fused_params, or to apply_optimizer_in_backward"
                 )
         for i, (module, table, _) in enumerate(self._tables):
-            rate = float(self.param_groups[i]["lr"])
+            rate = self._lr(i)
             if rate != self._applied[i]:
                 self._applied[i] = rate
                 changed.append(i)
@@ -116,8 +126,9 @@ class FusedOptimizer(torch.optim.Optimizer):
                 states[key][f"{table}.step"] = torch.tensor(module.core.steps)
         out: Dict[str, Any] = {"state": states}
         if self._with_groups:
-            pairs = zip(self._tables, self.param_groups)
-            out["param_groups"] = [{"params": [key], "lr": group["lr"]} for (_, _, key), group in pairs]
+            out["param_groups"] = [{"params": [], "lr": group["lr"]} for group in self.param_groups]
+            for (_, _, key), at in zip(self._tables, self._group_of):
+                out["param_groups"][at]["params"].append(key)
         return out
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:  # type: ignore[override]
@@ -135,15 +146,19 @@ class FusedOptimizer(torch.optim.Optimizer):
             if steps is not None:
                 module.core.set_steps(int(steps))
         saved = {key: group for group in state_dict.get("param_groups", []) for key in group["params"]}
-        for i, (_, _, key) in enumerate(self._tables):
+        for (_, _, key), at in zip(self._tables, self._group_of):
             if key in saved:
-                self.param_groups[i]["lr"] = saved[key]["lr"]
+                self.param_groups[at]["lr"] = saved[key]["lr"]
         self._hand_on()
 
 
 def _counts(module: Embeddings, table: str) -> bool:
     optimizer = module._optimizer(table)
     return optimizer is not None and any(word in optimizer.name for word in _COUNTED)
+
+
+def _parameters(module: Embeddings, table: str) -> List[Tensor]:
+    return list(module._places()._modules[table]._parameters.values())
 
 
 def _rate(module: Embeddings, table: str) -> float:
