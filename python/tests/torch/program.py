@@ -3,6 +3,7 @@ tessera.torch as its import says. Only the package's name in its imports is chan
 FBGEMM is not there."""
 
 import importlib.util
+import os
 import re
 import sys
 from pathlib import Path
@@ -26,3 +27,5 @@ if __name__ == "__main__":
     sys.path.insert(0, str(FOLDER))
     sys.argv = sys.argv[1:]
     exec(compile(text_of(*sys.argv), sys.argv[1], "exec"), {"__name__": "__main__"})
+    sys.stdout.flush()
+    os._exit(0)  # threads of PyTorch may end the process by "terminate called" if it winds down under load
