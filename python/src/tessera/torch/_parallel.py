@@ -335,9 +335,11 @@ class DistributedModelParallel(nn.Module):
                  if "" not in self._sharded and path not in self._sharded and not path.startswith(inside)]  # fmt: skip
         self.__dict__["_reduced"] = (parts, _trained(parts))
         if any(value.requires_grad for part in parts for value in part.parameters(False)):
-            self._dmp_wrapped_module = ddp(
-                self._inner, broadcast_buffers=False, static_graph=True, gradient_as_bucket_view=True
-            )
+            with warnings.catch_warnings():  # PyTorch 2.14 has another name for broadcast_buffers, and it means more
+                warnings.simplefilter("ignore", FutureWarning)
+                self._dmp_wrapped_module = ddp(
+                    self._inner, broadcast_buffers=False, static_graph=True, gradient_as_bucket_view=True
+                )
         else:
             self._dmp_wrapped_module = self._inner
 
