@@ -271,6 +271,8 @@ def ddp():
 
 def refused():
     """What another wrapper would do to tables is refused, and a rank's own mistake does not keep the others waiting."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
     import tessera.torch as tt
 
     tables = tt.EmbeddingBagCollection([tt.EmbeddingBagConfig(20, 8, "a", feature_names=["f"])])
@@ -294,6 +296,17 @@ def refused():
     except ValueError as error:
         assert "is not weighted" in str(error), error
     trained(model)
+    plain = trained(made(fused=False), steps=1)
+    try:
+        ZeroRedundancyOptimizer(plain.parameters(), torch.optim.SGD, lr=0.1).step()
+        raise AssertionError("one rank's rows were sent to all")
+    except NotImplementedError as error:
+        assert "one rank's rows of table r to all ranks" in str(error), error
+    try:
+        DistributedDataParallel(model)
+        raise AssertionError("DistributedDataParallel took a model that reduces its gradients")
+    except RuntimeError as error:
+        assert "DistributedDataParallel is not needed" in str(error), error
 
 
 def starts():

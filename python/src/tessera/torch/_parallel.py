@@ -22,7 +22,7 @@ from ._modules import EmbeddingBagCollection, EmbeddingCollection
 from ._fused import FusedOptimizer
 from ._optim import COLLECTS
 from ._plans import ModuleSharder, ShardingPlan, collections_of, optimizers_of
-from ._state import sharded_tensor, tables_of_plan, watch_checkpoints
+from ._state import sharded_tensor, tables_of_plan, watch_checkpoints, watch_steps
 from ._weights import Rows
 
 
@@ -303,6 +303,9 @@ class DistributedModelParallel(nn.Module):
         self.__dict__["_inner"] = module if inner is None else inner
         self.__dict__["_reduced"] = None  # modules of the dense part, and what DistributedDataParallel knew of them
         self._dmp_wrapped_module: nn.Module = self._inner
+        self._ddp_params_and_buffers_to_ignore = _ignore_in_ddp(self._inner, self._sharded)
+        if self.group.world_size > 1:
+            watch_steps()
         watch_checkpoints(self.group.world_size > 1 and any(part._plain for part in self._sharded.values()))
         if init_data_parallel:
             self.init_data_parallel()
@@ -321,7 +324,6 @@ class DistributedModelParallel(nn.Module):
             if any(value.requires_grad for _, value in _dense_of(self._inner, self._sharded)):
                 raise RuntimeError("the dense part is trained by DistributedDataParallel: init_process_group first")
             return
-        _ignore_in_ddp(self._inner, self._sharded)
         self._wrap()
 
     def _wrap(self) -> None:
@@ -334,6 +336,8 @@ class DistributedModelParallel(nn.Module):
         parts = [part for path, part in self._inner.named_modules()
                  if "" not in self._sharded and path not in self._sharded and not path.startswith(inside)]  # fmt: skip
         self.__dict__["_reduced"] = (parts, _trained(parts))
+        everything = [*self.named_parameters(), *self.named_buffers()]  # so that a second wrapper is refused
+        self._ddp_params_and_buffers_to_ignore = [name for name, _ in everything]
         if any(value.requires_grad for part in parts for value in part.parameters(False)):
             with warnings.catch_warnings():  # PyTorch 2.14 has another name for broadcast_buffers, and it means more
                 warnings.simplefilter("ignore", FutureWarning)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from .._step import Shard
 from ._weights import table_of
@@ -256,6 +257,28 @@ def watch_checkpoints(always: bool) -> None:
 
     checked._tessera = True  # type: ignore[attr-defined]
     theirs._get_optim_state_dict = checked
+
+
+_hooks: List[Any] = []
+
+
+def watch_steps() -> None:
+    """Lets PyTorch's ZeroRedundancyOptimizer refuse parameters that are shards: it would send one rank's rows to all
+    ranks. Done by DistributedModelParallel."""
+    if not _hooks:
+        _hooks.append(register_optimizer_step_pre_hook(_refuse_shards))
+
+
+def _refuse_shards(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    if type(optimizer).__name__ != "ZeroRedundancyOptimizer":
+        return
+    for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+        found = _held_shard(parameter)
+        if found is not None:
+            raise NotImplementedError(
+                f"ZeroRedundancyOptimizer would send one rank's rows of table {found[1]} to all ranks: give it the dense "
+                "parameters alone, and the tables an optimizer of their own"
+            )
 
 
 def load_table(module: Embeddings, table: str, value: Any) -> Optional[str]:
