@@ -276,8 +276,8 @@ def _refuse_shards(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> 
         found = _held_shard(parameter)
         if found is not None:
             raise NotImplementedError(
-                f"ZeroRedundancyOptimizer would send one rank's rows of table {found[1]} to all ranks: give it the dense "
-                "parameters alone, and the tables an optimizer of their own"
+                f"ZeroRedundancyOptimizer would send one rank's rows of table {found[1]} to all ranks: give it the "
+                "dense parameters alone, and the tables an optimizer of their own"
             )
 
 
