@@ -253,6 +253,12 @@ def test_states_of_fused_optimizers():
         model.module["sparse"](batch()).values().sum().backward()
     for key, value in one.state_dict().items():
         assert torch.equal(value, two.state_dict()[key])
+    plain = tt.DistributedModelParallel(torch.nn.ModuleDict({"sparse": bags()})).fused_optimizer
+    with pytest.raises(ValueError, match="a.momentum1 of sparse.embedding_bags.a.weight, which is another optimizer's"):
+        plain.load_state_dict(state)
+    for optimizer in (plain, tt.CombinedOptimizer([plain])):
+        with pytest.raises(ValueError, match="a state of sparse.embedding_bags.q.weight, which"):
+            optimizer.load_state_dict({"state": {"sparse.embedding_bags.q.weight": {}}})
 
 
 class Compiled(torch.nn.Module):

@@ -134,12 +134,20 @@ class FusedOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:  # type: ignore[override]
         """Copies the states of a ``state_dict()`` under the same plan, and the learning rates if it has them."""
         given = state_dict["state"]
+        unknown = [key for key in given if key not in self.fused_keys()]
+        if unknown:
+            raise ValueError(f"the state dict has a state of {unknown[0]}, which has no fused optimizer here")
         for module, table, key in self._tables:
             if not any(name == table for _, name, _ in module._held):
                 continue
             if key not in given:
                 raise KeyError(f"the state dict has no state of {key}")
-            for name, memory in state_memory(module, table).items():
+            memories = state_memory(module, table)
+            names = [*memories, "step"] if _counts(module, table) else list(memories)
+            other = set(given[key]).difference(f"{table}.{name}" for name in names)
+            if other:
+                raise ValueError(f"the state dict has {sorted(other)[0]} of {key}, which is another optimizer's state")
+            for name, memory in memories.items():
                 _copy(memory, given[key].get(f"{table}.{name}"), f"{name} of {key}")
             module.write_back(table)
             steps = given[key].get(f"{table}.step")

@@ -341,6 +341,10 @@ class CombinedOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Gives each optimizer its part of a ``state_dict()``."""
         groups = list(state_dict.get("param_groups", []))
+        known = {_named(name, key) for name, optim in self.optimizers for key in _keys_of(optim)}
+        unknown = sorted(set(state_dict["state"]) - known)
+        if unknown:
+            raise ValueError(f"the state dict has a state of {unknown[0]}, which none of the optimizers has")
         for name, optim in self.optimizers:
             keys = {_named(name, key): key for key in _keys_of(optim)}
             own = [{**group, "params": [keys[key] for key in group["params"]]} for group in groups
