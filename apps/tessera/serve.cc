@@ -37,7 +37,7 @@ struct ServeArguments {
   std::string token;  // empty: every request is answered
   Level log_level = Level::kInfo;
   ServerOptions server;
-  HandlerOptions handler;
+  ServiceOptions service;
   BatcherOptions batcher;
   ShardOptions shards;
   retrieval::RetrieverOptions retrieval;
@@ -95,9 +95,9 @@ void add_limits(ServeArguments& a, Options& options) {
              "microseconds that a request waits for others; 0: only while all workers are busy");
   add_number(options, "max-queue", a.batcher.max_queue, {1, kMost},
              "number of requests that may wait; others get status 503");
-  add_number(options, "max-samples", a.handler.max_samples, {1, kMost},
+  add_number(options, "max-samples", a.service.max_samples, {1, kMost},
              "samples of one request; larger ones get status 400");
-  add_number(options, "deadline-ms", a.handler.deadline, {1, kDayMs},
+  add_number(options, "deadline-ms", a.service.deadline, {1, kDayMs},
              "milliseconds for an answer; later ones get status 503");
   add_number(options, "workers", a.batcher.workers, {0, 1024}, "number of threads that predict; 0: half the cores");
   add_number(options, "io-threads", a.server.threads, {0, 1024},
@@ -256,6 +256,18 @@ bool parse_serve_arguments(const std::vector<std::string>& args, ServeArguments*
   return true;
 }
 
+// Returns their addresses as the end of a sentence.
+std::string open_endpoints(const Runtime& runtime, const ServeArguments& a, Service& service, Metrics& metrics,
+                           Log& log, std::vector<std::unique_ptr<Endpoint>>& out) {
+  std::string told;
+  for (const std::string& name : a.endpoints) {
+    out.push_back(std::make_unique<Endpoint>(runtime, name, a.server, service, metrics, log));
+    log.write(Level::kInfo, "endpoint", {{"id", name}, {"url", out.back()->url()}});
+    told += str_cat(" and ", out.back()->url());
+  }
+  return told;
+}
+
 int serve_here(const Runtime& runtime, const ServeArguments& a, Log& log) {
   allow_open_files(a);
   const bool sharded = a.shards.where.world_size > 1;
@@ -291,18 +303,16 @@ int serve_here(const Runtime& runtime, const ServeArguments& a, Log& log) {
   for (size_t i = 0; i < followers.size(); ++i)
     following.push_back(std::make_unique<Following>(followers[i], models.all()[a.models.size() + i]->holder(), log));
   Batcher batcher(a.batcher, metrics);
-  Handler handler(a.handler, models, batcher, metrics);
+  ModelService service(a.service, models, batcher);
+  Handler handler(service, models, batcher, metrics);
   std::optional<TokenHandler> guard;
-  if (!a.token.empty()) guard.emplace(a.token, handler);
+  std::optional<TokenService> guarded;
+  if (!a.token.empty()) guard.emplace(a.token, handler), guarded.emplace(a.token, service);
   RequestHandler& asked = guard ? static_cast<RequestHandler&>(*guard) : handler;
   std::vector<std::unique_ptr<Endpoint>> endpoints;
-  std::string more;  // describes further addresses
-  for (const std::string& name : a.endpoints) {
-    endpoints.push_back(std::make_unique<Endpoint>(runtime, name, a.server, asked, metrics, log));
-    log.write(Level::kInfo, "endpoint", {{"id", name}, {"url", endpoints.back()->url()}});
-    more += str_cat(" and ", endpoints.back()->url());
-  }
-  server.watch_signals([&models] { models.load("", [](const HttpResponse&) {}); });
+  const std::string more =
+      open_endpoints(runtime, a, guarded ? static_cast<Service&>(*guarded) : service, metrics, log, endpoints);
+  server.watch_signals([&models] { models.load("", [](const Outcome&) {}); });
   std::string served;
   for (const auto& each : models.all()) {
     const std::shared_ptr<Predictor> predictor = each->holder().current();

@@ -22,13 +22,14 @@ using nlohmann::json;
 // A server without its sockets.
 class HandlerTest : public ::testing::Test {
  protected:
-  void start(const HandlerOptions& options = {}, const BatcherOptions& batching = {},
+  void start(const ServiceOptions& options = {}, const BatcherOptions& batching = {},
              const std::vector<std::string>& names = {""}) {
     std::vector<ModelSource> sources;
     for (const std::string& name : names) sources.push_back({name, [this] { return open(); }});
     models_ = std::make_unique<ModelRepository>(sources, metrics_, log_);
     batcher_ = std::make_unique<Batcher>(batching, metrics_);
-    handler_ = std::make_unique<Handler>(options, *models_, *batcher_, metrics_);
+    service_ = std::make_unique<ModelService>(options, *models_, *batcher_);
+    handler_ = std::make_unique<Handler>(*service_, *models_, *batcher_, metrics_);
   }
   ~HandlerTest() override {
     if (model_) model_->let_go();
@@ -79,6 +80,7 @@ class HandlerTest : public ::testing::Test {
   std::shared_ptr<FakePredictor> model_;
   std::unique_ptr<ModelRepository> models_;
   std::unique_ptr<Batcher> batcher_;
+  std::unique_ptr<ModelService> service_;
   std::unique_ptr<Handler> handler_;
 };
 

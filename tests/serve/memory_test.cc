@@ -115,7 +115,7 @@ TEST(Memory, TheBatcherAnswersOrSaysSo) {
 
 TEST(Memory, TheServerAnswersOrSaysSo) {
   spared = true;
-  RunningServer server({.handler = {.deadline = 300ms}});
+  RunningServer server({.service = {.deadline = 300ms}});
   const Message message({{{0.5f, -1.25f}, std::vector<int64_t>(20000, 123), {7}, {}}});
   const std::string request = Client::post(kInfer, message.json());
   int refused = 0;

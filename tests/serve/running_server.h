@@ -15,7 +15,7 @@ inline constexpr const char* kInfer = "/v2/models/fake/infer";
 
 struct RunningOptions {
   ServerOptions server;
-  HandlerOptions handler{.deadline = std::chrono::seconds(20)};
+  ServiceOptions service{.deadline = std::chrono::seconds(20)};
   BatcherOptions batcher;
 };
 
@@ -25,7 +25,8 @@ class RunningServer {
       : server_(free_port(options.server), metrics_, log_),
         models_({{"", [this] { return model_; }}}, metrics_, log_),
         batcher_(options.batcher, metrics_),
-        handler_(options.handler, models_, batcher_, metrics_),
+        service_(options.service, models_, batcher_),
+        handler_(service_, models_, batcher_, metrics_),
         thread_([this] { server_.run(handler_); }) {}
   ~RunningServer() {
     model_->let_go();
@@ -54,6 +55,7 @@ class RunningServer {
   Server server_;
   ModelRepository models_;
   Batcher batcher_;
+  ModelService service_;
   Handler handler_;
   std::thread thread_;
 };

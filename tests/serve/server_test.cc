@@ -184,7 +184,7 @@ TEST(Server, ManyClientsGetTheirOwnAnswers) {
 }
 
 TEST(Server, ADeadlineThatPassesIs503AndTheConnectionStaysGood) {
-  RunningServer server({.handler = {.deadline = 100ms}});
+  RunningServer server({.service = {.deadline = 100ms}});
   server.model().hold();
   Client client(server.port());
   const Message message(kSamples);

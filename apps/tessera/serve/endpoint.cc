@@ -2,59 +2,39 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <map>
+#include <mutex>
 #include <new>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "plugin/calls.h"
-#include "tessera/abi/draft/endpoint.h"
+#include "serve/endpoint_structs.h"
 #include "tessera/error.h"
 
 namespace tessera::serve {
-namespace {
 
-HttpRequest request_of(const tsr_endpoint_request& from) {
-  HttpRequest out;
-  out.method = from.method;
-  out.target = from.target;
-  out.authorization = from.authorization;
-  if (from.body_bytes > 0) out.body.assign(static_cast<const char*>(from.body), static_cast<size_t>(from.body_bytes));
-  if (from.json_bytes >= 0) out.json_bytes = std::to_string(from.json_bytes);
-  out.local = (from.flags & TSR_ENDPOINT_LOCAL) != 0;
-  return out;
-}
-
-tsr_endpoint_response response_of(const HttpResponse& from) {
-  return {sizeof(tsr_endpoint_response),
-          0,
-          from.status,
-          0,
-          from.body.data(),
-          std::ssize(from.body),
-          from.json_bytes ? static_cast<int64_t>(*from.json_bytes) : -1};
-}
-
-}  // namespace
-
-// The requests of an endpoint that wait for their answer. Each gets exactly one: the handler's, or at its deadline the
+// The requests of an endpoint that wait for their answer. Each gets exactly one: the service's, or at its deadline the
 // one that says so. A late answer after the endpoint's end still finds this object, and does nothing.
 class Endpoint::Asked : public std::enable_shared_from_this<Asked> {
  public:
-  Asked(RequestHandler& handler, Metrics& metrics, Log& log)
-      : handler_(handler), metrics_(metrics), log_(log), thread_([this] { watch(); }) {}
+  Asked(Service& service, Metrics& metrics, Log& log)
+      : service_(service), metrics_(metrics), log_(log), thread_([this] { watch(); }) {}
 
   void handle(const tsr_endpoint_request& given, tsr_endpoint_respond respond, void* context) noexcept {
     std::shared_ptr<Request> request;
     try {
       request = std::make_shared<Request>(Request{respond, context, Clock::now()});
-      const Clock::time_point due = handler_.handle(
-          request_of(given),
-          [self = shared_from_this(), request](const HttpResponse& response) { self->answer(*request, response); });
+      const EndpointQuestion asked(given);
+      const Clock::time_point due = service_.ask(
+          asked.question(),
+          [self = shared_from_this(), request](const Outcome& outcome) { self->answer(*request, outcome); });
       if (due != Clock::time_point::max()) expect(request, due);
+    } catch (const Refused& refused) {
+      answer(*request, refused.outcome);
     } catch (const std::exception&) {  // there is no memory, so this answer must not allocate
-      constexpr std::string_view kBody = R"({"error":"there is not enough memory for this request: ask again later"})";
-      const tsr_endpoint_response response{sizeof(response), 0, 503, 0, kBody.data(), std::ssize(kBody), -1};
-      if (!request || !answered(*request)) respond(context, &response);
+      if (!request || !answered(*request)) respond(context, &kNoMemory);
     }
   }
 
@@ -95,14 +75,18 @@ class Endpoint::Asked : public std::enable_shared_from_this<Asked> {
     return std::exchange(request.answered, true);
   }
 
-  void answer(Request& request, const HttpResponse& response) noexcept {
+  void answer(Request& request, const Outcome& outcome) noexcept {
     if (answered(request)) return;
     try {
-      count(request.start, response, metrics_, log_);
-    } catch (const std::bad_alloc&) {  // the answer is then not counted
+      const EndpointAnswer answer(outcome);
+      try {
+        count(request.start, outcome, metrics_, log_);
+      } catch (const std::bad_alloc&) {  // the answer is then not counted
+      }
+      request.respond(request.context, &answer.response());
+    } catch (const std::bad_alloc&) {
+      request.respond(request.context, &kNoMemory);
     }
-    const tsr_endpoint_response told = response_of(response);
-    request.respond(request.context, &told);
   }
 
   void watch() {
@@ -119,12 +103,12 @@ class Endpoint::Asked : public std::enable_shared_from_this<Asked> {
       }
       const std::shared_ptr<Request> request = due_.begin()->second;
       lock.unlock();
-      answer(*request, handler_.overdue());
+      answer(*request, service_.overdue());
       lock.lock();
     }
   }
 
-  RequestHandler& handler_;
+  Service& service_;
   Metrics& metrics_;
   Log& log_;
   std::mutex mutex_;
@@ -134,9 +118,9 @@ class Endpoint::Asked : public std::enable_shared_from_this<Asked> {
   std::thread thread_;
 };
 
-Endpoint::Endpoint(const Runtime& runtime, const std::string& name, const ServerOptions& options,
-                   RequestHandler& handler, Metrics& metrics, Log& log)
-    : part_(runtime.create(TSR_ENDPOINT_KIND, name)), asked_(std::make_shared<Asked>(handler, metrics, log)) {
+Endpoint::Endpoint(const Runtime& runtime, const std::string& name, const ServerOptions& options, Service& service,
+                   Metrics& metrics, Log& log)
+    : part_(runtime.create(TSR_ENDPOINT_KIND, name)), asked_(std::make_shared<Asked>(service, metrics, log)) {
   const auto text = [](const std::string& given) { return given.empty() ? nullptr : given.c_str(); };
   const tsr_endpoint_server server{sizeof(server),
                                    0,

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "config/json.h"
-#include "data/columns.h"
 #include "serve/infer_json.h"
 #include "serve/json_text.h"
 #include "serve/score_rows.h"
@@ -79,10 +79,55 @@ bool is_change(std::string_view path) {
   return parts.good && parts.version.empty() && (parts.action == "load" || parts.action == "unload");
 }
 
+// The number of bytes of JSON that the header says, if it is there.
+std::optional<size_t> json_bytes_of(const HttpRequest& request) {
+  const std::string& text = request.json_bytes;
+  if (text.empty()) return std::nullopt;
+  size_t bytes = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, bytes);
+  if (stop == end && error == std::errc()) return bytes;
+  fail(Code::kInvalidArgument, "Inference-Header-Content-Length takes a number of bytes, not \"", shown(text), "\"");
+}
+
+InferRequest parse(const HttpRequest& request, bool rows, const ModelDescription& model, const InferLimits& limits) {
+  if (!request.content_encoding.empty() && request.content_encoding != "identity") {
+    throw Refused{Outcome::failed(415, Failure::kBadHttp,
+                                  str_cat("Content-Encoding ", shown(request.content_encoding),
+                                          " is not supported: send the request uncompressed"))};
+  }
+  const std::optional<size_t> json_bytes = json_bytes_of(request);
+  return rows ? parse_scores(model, request.body, limits) : parse_infer(model, request.body, json_bytes, limits);
+}
+
+// Converts an outcome, and writes its predictions in the form of their request.
+HttpResponse rendered(Outcome&& outcome) {
+  const Inferred* const inferred = std::exchange(outcome.inferred, nullptr);
+  HttpResponse out(std::move(outcome));
+  if (inferred == nullptr) return out;
+  const auto& [model, name, columns, request, values] = *inferred;
+  try {
+    if (request.rows) {
+      out.body = render_scores(model, name, columns, request, values);
+      return out;
+    }
+    InferResponse infer = render_infer(model, name, request, values);
+    out.body = std::move(infer.body);
+    out.json_bytes = infer.json_bytes;
+    if (infer.json_bytes) out.content_type = "application/octet-stream";
+    return out;
+  } catch (const std::bad_alloc&) {
+    HttpResponse none = out_of_memory();
+    none.inference = true;
+    none.model = out.model;
+    return none;
+  }
+}
+
 }  // namespace
 
-Handler::Handler(const HandlerOptions& options, ModelRepository& models, Batcher& batcher, Metrics& metrics)
-    : options_(options), models_(models), batcher_(batcher), metrics_(metrics) {}
+Handler::Handler(ModelService& service, const ModelRepository& models, const Batcher& batcher, Metrics& metrics)
+    : service_(service), models_(models), batcher_(batcher), metrics_(metrics) {}
 
 Clock::time_point Handler::handle(HttpRequest&& request, const Respond& respond) {
   const std::string path(path_of(request.target));
@@ -92,15 +137,12 @@ Clock::time_point Handler::handle(HttpRequest&& request, const Respond& respond)
     respond(HttpResponse::not_allowed(request.method, "POST"));
     return kNever;
   }
-  if (path == kScorePath) return score(std::move(request), respond);
+  if (path == kScorePath) return score(request, respond);
   if (infers || scores) {
-    const ModelPath parts = model_path(std::string_view(path).substr((infers ? kModels : kScoreModels).size()));
-    return infer(models_.find(parts.name, parts.version), std::move(request), scores, respond);
+    ModelPath parts = model_path(std::string_view(path).substr((infers ? kModels : kScoreModels).size()));
+    return infer({.model = std::move(parts.name), .version = std::move(parts.version)}, request, scores, respond);
   }
-  if (changes) {
-    change(path, request, respond);
-    return kNever;
-  }
+  if (changes) return change(path, request, respond);
   HttpResponse response = posts ? index(request.body) : get(path);
   const bool reads = request.method == "GET" || request.method == "HEAD";  // the connection omits the body for HEAD
   if (!posts && response.status != 404 && !reads) response = HttpResponse::not_allowed(request.method, "GET, HEAD");
@@ -108,45 +150,31 @@ Clock::time_point Handler::handle(HttpRequest&& request, const Respond& respond)
   return kNever;
 }
 
-HttpResponse Handler::overdue() const {
-  HttpResponse out = HttpResponse::unavailable(Failure::kDeadline,
-                                               "the deadline passed before the model had an answer: ask again later");
-  out.inference = true;
+// The response to a question that the service answers at once.
+HttpResponse Handler::now(const Question& question) const {
+  HttpResponse out;
+  service_.ask(question, [&](Outcome outcome) { out = std::move(outcome); });
   return out;
 }
 
-HttpResponse Handler::get(std::string_view path) {
-  if (path == "/v2") return HttpResponse::json(render_server());
-  if (path == "/v2/health/live") return HttpResponse::json("{\"live\":true}");
-  if (path == "/v2/health/ready") return ready();
+HttpResponse Handler::get(std::string_view path) const {
+  if (path == "/v2") return now({.ask = Ask::kServerMetadata});
+  if (path == "/v2/health/live") return now({.ask = Ask::kServerLive});
+  if (path == "/v2/health/ready") return now({.ask = Ask::kServerReady});
   if (path == "/metrics") return metrics_text();
   if (starts_with(path, kModels)) return model_get(path.substr(kModels.size()));
   return HttpResponse::not_found(
       str_cat("there is nothing at ", shown(path), ": the service begins at /v2, and POST /v1/score takes rows"));
 }
 
-HttpResponse Handler::ready() const {
-  if (ending_) return HttpResponse::unavailable(Failure::kUnavailable, "the server is ending");
-  return models_.ready();
-}
-
-HttpResponse Handler::model_get(std::string_view rest) {
-  const ModelPath path = model_path(rest);
+HttpResponse Handler::model_get(std::string_view rest) const {
+  ModelPath path = model_path(rest);
   if (!path.good || (!path.action.empty() && path.action != "ready")) {
     return HttpResponse::not_found(str_cat("there is nothing at ", kModels, shown(rest)));
   }
-  Found found = models_.find(path.name, path.version);
-  if (!found.model) return std::move(found.refusal);
-  HttpResponse out;
-  if (path.action != "ready")
-    out = HttpResponse::json(render_model(found.model->model(), path.name, models_.versions(path.name),
-                                          found.served->columns_of(found.model).get()));
-  else if (ending_)
-    out = HttpResponse::unavailable(Failure::kUnavailable, "the server is ending");
-  else
-    out = HttpResponse::json("{\"ready\":true}");
-  out.model = found.served->name();
-  return out;
+  return now({.ask = path.action == "ready" ? Ask::kModelReady : Ask::kModelMetadata,
+              .model = std::move(path.name),
+              .version = std::move(path.version)});
 }
 
 HttpResponse Handler::metrics_text() const {
@@ -179,11 +207,11 @@ HttpResponse Handler::index(const std::string& body) const {
   } catch (const std::exception& e) {
     return HttpResponse::failed(400, Failure::kBadRequest, e.what());
   }
-  return HttpResponse::json(models_.index(ready));
+  return now({.ask = Ask::kIndex, .loaded = ready});
 }
 
 // {"model": NAME, "rows": [...]}; NAME may be left out if one model is served.
-Clock::time_point Handler::score(HttpRequest&& request, const Respond& respond) {
+Clock::time_point Handler::score(const HttpRequest& request, const Respond& respond) {
   ScoreTarget target;
   std::string why;
   if (models_.all().size() == 1) {
@@ -199,129 +227,31 @@ Clock::time_point Handler::score(HttpRequest&& request, const Respond& respond) 
       why = e.what();
     }
   }
-  if (why.empty()) return infer(models_.find(target.model, target.version), std::move(request), true, respond);
+  if (why.empty())
+    return infer({.model = std::move(target.model), .version = std::move(target.version)}, request, true, respond);
   HttpResponse refusal = HttpResponse::failed(400, Failure::kBadRequest, why);
   refusal.inference = true;
   respond(std::move(refusal));
   return kNever;
 }
 
-Clock::time_point Handler::infer(Found&& found, HttpRequest&& http, bool rows, const Respond& respond) {
-  const auto answer = [&](HttpResponse response) {
-    response.inference = true;
-    if (found.served != nullptr) response.model = found.served->name();
-    respond(std::move(response));
-    return kNever;
+Clock::time_point Handler::infer(Question&& question, const HttpRequest& request, bool rows, const Respond& respond) {
+  question.arrived = request.arrived;
+  question.input = [&request, rows](const ModelDescription& model, const InferLimits& limits) {
+    return parse(request, rows, model, limits);
   };
-  if (!found.model) return answer(std::move(found.refusal));
-  // The request waited too long for a thread to parse it.
-  if (http.arrived != Clock::time_point() && Clock::now() > http.arrived + options_.deadline) return answer(overdue());
-  Predictor& model = *found.model;
-  if (!http.content_encoding.empty() && http.content_encoding != "identity") {
-    return answer(HttpResponse::failed(415, Failure::kBadHttp,
-                                       str_cat("Content-Encoding ", shown(http.content_encoding),
-                                               " is not supported: send the request uncompressed")));
-  }
-  const auto refuse = [&](const std::string& why) {
-    return answer(HttpResponse::failed(400, Failure::kBadRequest, why));
-  };
-  std::optional<size_t> json_bytes;
-  if (const std::string& text = http.json_bytes; !text.empty()) {
-    const char* end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data(), end, json_bytes.emplace());
-    if (stop != end || error != std::errc()) {
-      return refuse(str_cat("Inference-Header-Content-Length takes a number of bytes, not \"", shown(text), "\""));
-    }
-  }
-  InferRequest request;
-  try {
-    const std::shared_ptr<const data::Columns> columns = found.served->columns_of(found.model);
-    const InferLimits limits{options_.max_samples, columns.get(), found.served->name()};
-    request = rows ? parse_scores(model.model(), http.body, limits)
-                   : parse_infer(model.model(), http.body, json_bytes, limits);
-    found.served->unknown_ids().add(found.served->name(), model.model(), columns.get(), request);
-  } catch (const Error& e) {
-    return refuse(e.what());
-  }
-  if (const std::string why = model.why_not(request.input()); !why.empty()) {
-    found.served->bad_ids().refused(found.model, request.input());
-    return refuse(why);
-  }
-  return submit(found, std::move(request), respond);
+  return service_.ask(question, [respond](Outcome outcome) { respond(rendered(std::move(outcome))); });
 }
 
-Clock::time_point Handler::submit(const Found& found, InferRequest&& request, const Respond& respond) {
-  Clock::duration patience = options_.deadline;
-  if (request.timeout) patience = std::min<Clock::duration>(patience, *request.timeout);
-  const Clock::time_point deadline = Clock::now() + patience;
-  Job job{std::move(request), found.model, deadline,
-          [this, served = found.served, model = found.model, respond](const InferRequest& of, const Answer& answer) {
-            HttpResponse response;
-            try {
-              response = answered(*served, model, of, answer);
-            } catch (const std::bad_alloc&) {
-              response = out_of_memory();
-              response.inference = true;
-            }
-            response.model = served->name();
-            respond(std::move(response));
-          }};
-  if (batcher_.submit(std::move(job))) return deadline;
-  HttpResponse full = HttpResponse::unavailable(
-      Failure::kQueueFull, str_cat("the queue is full (", batcher_.options().max_queue, " requests): ask again later"));
-  full.inference = true;
-  full.model = found.served->name();
-  respond(std::move(full));
-  return kNever;
-}
-
-HttpResponse Handler::answered(Served& served, const std::shared_ptr<Predictor>& model, const InferRequest& request,
-                               const Answer& answer) {
-  HttpResponse out;
-  switch (answer.code) {
-    case Code::kOk: {
-      if (request.rows) {
-        out.body =
-            render_scores(model->model(), served.name(), served.columns_of(model).get(), request, answer.outputs);
-        break;
-      }
-      InferResponse infer = render_infer(model->model(), served.name(), request, answer.outputs);
-      out.body = std::move(infer.body);
-      out.json_bytes = infer.json_bytes;
-      if (infer.json_bytes) out.content_type = "application/octet-stream";
-      break;
-    }
-    case Code::kInvalidArgument:
-    case Code::kOutOfRange:
-      out = HttpResponse::failed(400, Failure::kBadRequest, answer.error);
-      break;
-    case Code::kDeadlineExceeded:
-      out = HttpResponse::unavailable(Failure::kDeadline, answer.error);
-      break;
-    case Code::kResourceExhausted:
-      out = out_of_memory();
-      break;
-    case Code::kUnavailable:
-      served.holder().lost(model);
-      out = HttpResponse::unavailable(Failure::kUnavailable, answer.error);
-      break;
-    default:
-      out = HttpResponse::failed(500, Failure::kInternal, answer.error);
+// Handles /admin/reload and /v2/repository/models/NAME/load and /unload.
+Clock::time_point Handler::change(std::string_view path, const HttpRequest& request, const Respond& respond) {
+  Question question{.ask = Ask::kLoadAll, .local = request.local};
+  if (path != kReload) {
+    ModelPath parts = model_path(path.substr(kRepository.size()));
+    question.ask = parts.action == "load" ? Ask::kLoad : Ask::kUnload;
+    question.model = std::move(parts.name);
   }
-  out.inference = true;
-  return out;
-}
-
-void Handler::change(std::string_view path, const HttpRequest& request, const Respond& respond) {
-  if (!request.local) {
-    return respond(HttpResponse::failed(
-        403, Failure::kForbidden,
-        "models are loaded and unloaded only by a program on the server's own host, over loopback"));
-  }
-  if (path == kReload) return models_.load("", respond);
-  const ModelPath parts = model_path(path.substr(kRepository.size()));
-  if (parts.action == "load") return models_.load(parts.name, respond);
-  respond(models_.unload(parts.name));
+  return service_.ask(question, respond);
 }
 
 }  // namespace tessera::serve

@@ -50,7 +50,7 @@ std::vector<InputForm> inputs_of(const ModelDescription& model, const data::Colu
   return out;
 }
 
-std::string missing_text(const ModelDescription& model, const std::string& name, const InferJson& json,
+std::string missing_text(const ModelDescription& model, const std::string& name, const TensorRequest& request,
                          const InferLimits& limits) {
   const std::vector<InputForm> inputs = inputs_of(model, limits.columns);
   std::vector<std::string> names;
@@ -62,9 +62,9 @@ std::string missing_text(const ModelDescription& model, const std::string& name,
   const std::string_view served = served_name(model, limits);
   return str_cat(
       "input ", name, " is missing",
-      json.inputs.empty()
+      request.inputs.empty()
           ? str_cat(": the request has no \"inputs\"",
-                    json.unknown.empty() ? "" : str_cat(", and \"", json.unknown, "\" is not one of its members"))
+                    request.unknown.empty() ? "" : str_cat(", and \"", request.unknown, "\" is not one of its members"))
           : "",
       "; model ", served, " takes ", listed(names, ""),
       form == inputs.end() ? "" : str_cat(", for example {\"inputs\": [", example_of(*form), ", ...]}"),

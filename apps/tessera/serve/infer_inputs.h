@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "serve/infer_json.h"
 #include "serve/protocol.h"
+#include "serve/tensor_request.h"
 
 namespace tessera::serve {
 
@@ -23,11 +23,14 @@ struct InputForm {
 std::vector<InputForm> inputs_of(const ModelDescription& model, const data::Columns* columns);
 
 // The message that refuses a request without input `name`: the inputs of the model, and an example.
-std::string missing_text(const ModelDescription& model, const std::string& name, const InferJson& json,
+std::string missing_text(const ModelDescription& model, const std::string& name, const TensorRequest& request,
                          const InferLimits& limits);
 
-// The rest of parse_infer(): takes the tensors found in the JSON and in the bytes after it. Throws MissingInput.
-InferRequest take_tensors(const ModelDescription& model, InferJson& json, std::string_view bytes,
-                          const InferLimits& limits);
+// Throws kInvalidArgument for more inputs than the model can have, and for many more outputs. Call this before making a
+// list of them.
+void check_numbers(const ModelDescription& model, const InferLimits& limits, size_t inputs, size_t outputs);
+
+// The part of parse_tensors() that rows share. Throws MissingInput.
+InferRequest take_tensors(const ModelDescription& model, const TensorRequest& request, const InferLimits& limits);
 
 }  // namespace tessera::serve

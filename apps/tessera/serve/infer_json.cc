@@ -53,7 +53,7 @@ constexpr Container kContainers[] = {
 class Reader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   Reader(std::string_view text, const config::JsonSource& source, const InferJsonLimits& limits)
-      : text_(text), source_(source), max_inputs_(limits.inputs), max_outputs_(std::max(kFewOutputs, limits.outputs)) {}
+      : text_(text), source_(source), limits_(limits) {}
   InferJson take() { return std::move(out_); }
 
   bool start_object(size_t) override { return enter(true); }
@@ -215,15 +215,11 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   void begin_input() {
-    if (out_.inputs.size() == max_inputs_) {
-      fail(Code::kInvalidArgument, "the request has more inputs than the ", max_inputs_, " that the model takes");
-    }
+    check_numbers(out_.inputs.size() + 1, 0, limits_);
     out_.inputs.emplace_back();
   }
   void begin_output() {
-    if (out_.outputs.size() == max_outputs_) {
-      fail(Code::kInvalidArgument, "the request asks for more than ", max_outputs_, " outputs");
-    }
+    check_numbers(0, out_.outputs.size() + 1, limits_);
     out_.outputs.emplace_back();
   }
   void begin_data() {
@@ -299,7 +295,7 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
 
   const std::string_view text_;
   const config::JsonSource& source_;
-  const size_t max_inputs_, max_outputs_;
+  const InferJsonLimits limits_;
   InferJson out_;
   std::vector<Where> stack_;
   std::string key_;
@@ -312,12 +308,60 @@ std::string shown(std::string_view text) {
   return text.size() <= kMost ? std::string(text) : std::string(text.substr(0, kMost)) + "...";
 }
 
+void check_numbers(size_t inputs, size_t outputs, const InferJsonLimits& limits) {
+  if (inputs > limits.inputs)
+    fail(Code::kInvalidArgument, "the request has more inputs than the ", limits.inputs, " that the model takes");
+  if (const size_t most = std::max(kFewOutputs, limits.outputs); outputs > most)
+    fail(Code::kInvalidArgument, "the request asks for more than ", most, " outputs");
+}
+
 InferJson read_infer_json(std::string_view text, const InferJsonLimits& limits) {
   const config::JsonSource source{"the request"};
   config::check_json(text, source);
   Reader reader(text, source, limits);
   nlohmann::json::sax_parse(text.begin(), text.end(), &reader);
   return reader.take();
+}
+
+TensorRequest InferJson::view(std::string_view bytes) {
+  text_views.reserve(ends.size() - 1);
+  for (size_t i = 0; i + 1 < ends.size(); ++i) text_views.push_back({texts.data() + ends[i], ends[i + 1] - ends[i]});
+  for (const size_t none : no_texts) text_views[none] = {nullptr, 0};
+  TensorRequest out{id, timeout_us};
+  out.inputs.reserve(inputs.size());
+  size_t at = 0;
+  for (const JsonTensor& t : inputs) {
+    RequestTensor& seen = out.inputs.emplace_back(RequestTensor{t.name, t.datatype, t.shape});
+    if (t.binary_size) {
+      if (t.has_data)
+        fail(Code::kInvalidArgument, "tensor ", shown(t.name), " has both \"data\" and \"binary_data_size\"");
+      if (*t.binary_size < 0 || static_cast<uint64_t>(*t.binary_size) > bytes.size() - at) {
+        fail(Code::kInvalidArgument, "tensor ", shown(t.name), " has binary_data_size ", *t.binary_size, ", but ",
+             bytes.size() - at, " bytes of the request are left");
+      }
+      seen.data = RequestTensor::Data::kBytes;
+      seen.bytes = bytes.substr(at, static_cast<size_t>(*t.binary_size));
+      at += seen.bytes.size();
+      continue;
+    }
+    if (!t.has_data) continue;
+    seen.where = " in \"data\"";
+    seen.data = t.text ? RequestTensor::Data::kTexts : RequestTensor::Data::kNumbers;
+    if (t.text)
+      seen.texts = std::span(text_views).subspan(t.first, t.count);
+    else
+      seen.numbers = std::span(numbers).subspan(t.first, t.count);
+    seen.real = t.real, seen.truth = t.truth, seen.large = t.large, seen.rounded = t.rounded, seen.taken = t.taken;
+  }
+  if (at != bytes.size()) {
+    fail(Code::kInvalidArgument, bytes.size() - at,
+         " bytes follow the last binary tensor: binary_data_size and the header ",
+         "Inference-Header-Content-Length must add up to the request");
+  }
+  for (const Output& output : outputs) out.outputs.push_back({output.name, output.binary});
+  out.binary_output = binary_output.value_or(false);
+  out.unknown = unknown;
+  return out;
 }
 
 }  // namespace tessera::serve

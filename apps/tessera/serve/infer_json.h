@@ -2,12 +2,13 @@
 // request is bounded by its size.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "serve/tensor_request.h"
 
 namespace tessera::serve {
 
@@ -43,19 +44,21 @@ struct InferJson {
   // Bytes of all texts; text i is [ends[i], ends[i + 1]).
   std::string texts;
   std::vector<int64_t> ends = {0};
-  std::vector<size_t> no_texts;  // indices of the texts that are null, ascending
+  std::vector<size_t> no_texts;               // indices of the texts that are null, ascending
+  std::vector<tsr_endpoint_text> text_views;  // of all texts; filled by view()
 
-  double real(const JsonTensor& t, size_t i) const {
-    const int64_t bits = numbers[t.first + i];
-    if (t.real) return std::bit_cast<double>(bits);
-    return t.large ? static_cast<double>(static_cast<uint64_t>(bits)) : static_cast<double>(bits);
-  }
+  // The request as tensors, which are views of this object and of `bytes`, the rest of the body. Throws
+  // kInvalidArgument if the tensors' sizes do not add up to the bytes.
+  TensorRequest view(std::string_view bytes);
 };
 
 // Bounds that follow from the model.
 struct InferJsonLimits {
   size_t inputs = 0, outputs = 0;  // numbers of tensors
 };
+
+// Throws kInvalidArgument for more inputs than the model can have, and for many more outputs.
+void check_numbers(size_t inputs, size_t outputs, const InferJsonLimits& limits);
 
 // Skips keys that the protocol does not define. Throws kInvalidArgument for invalid JSON (with the place), a member of
 // the wrong type, more inputs than the model can have, many more outputs, or nesting that is too deep.

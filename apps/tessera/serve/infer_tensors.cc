@@ -9,6 +9,8 @@
 namespace tessera::serve {
 namespace {
 
+using Data = RequestTensor::Data;
+
 template <class T>
 struct Type {
   using type = T;
@@ -45,7 +47,7 @@ bool with_type(std::string_view datatype, const F& take) {
 }
 
 // Converts a number of the JSON for a tensor whose datatype is an integer.
-int64_t as_integer(const JsonTensor& t, double value) {
+int64_t as_integer(const RequestTensor& t, double value) {
   constexpr double kLeast = -0x1p63, kBeyond = 0x1p63;
   if (value != std::trunc(value) || value < kLeast || value >= kBeyond)
     refuse("input ", t.name, " holds ", value, ", which is not ", t.datatype);
@@ -54,30 +56,10 @@ int64_t as_integer(const JsonTensor& t, double value) {
 
 }  // namespace
 
-Tensors::Tensors(const InferJson& json, std::string_view bytes) : json_(json), used_(json.inputs.size(), false) {
-  places_.reserve(json.inputs.size());
-  size_t at = 0;
-  for (const JsonTensor& t : json.inputs) {
-    places_.push_back(bytes.substr(at, 0));
-    if (!t.binary_size) continue;
-    if (t.has_data) refuse("tensor ", shown(t.name), " has both \"data\" and \"binary_data_size\"");
-    if (*t.binary_size < 0 || static_cast<uint64_t>(*t.binary_size) > bytes.size() - at) {
-      refuse("tensor ", shown(t.name), " has binary_data_size ", *t.binary_size, ", but ", bytes.size() - at,
-             " bytes of the request are left");
-    }
-    places_.back() = bytes.substr(at, static_cast<size_t>(*t.binary_size));
-    at += places_.back().size();
-  }
-  if (at != bytes.size()) {
-    refuse(bytes.size() - at, " bytes follow the last binary tensor: binary_data_size and the header ",
-           "Inference-Header-Content-Length must add up to the request");
-  }
-}
-
 std::optional<size_t> Tensors::find(const TensorName& name) {
   for (size_t i = 0; i < used_.size(); ++i) {
     const size_t at = (next_ + i) % used_.size();
-    if (used_[at] || !name.is(json_.inputs[at].name)) continue;
+    if (used_[at] || !name.is(inputs_[at].name)) continue;
     used_[at] = true;
     next_ = at + 1;
     return at;
@@ -92,40 +74,44 @@ size_t Tensors::require(const TensorName& name) {
 }
 
 bool Tensors::has(const TensorName& name, std::string_view datatype) const {
-  return std::any_of(json_.inputs.begin(), json_.inputs.end(), [&](const JsonTensor& t) {
+  return std::any_of(inputs_.begin(), inputs_.end(), [&](const RequestTensor& t) {
     return name.is(t.name) && (datatype.empty() || t.datatype == datatype);
   });
 }
 
-const JsonTensor* Tensors::unused() const {
+const RequestTensor* Tensors::unused() const {
   const auto at = std::find(used_.begin(), used_.end(), false);
-  return at == used_.end() ? nullptr : &json_.inputs[static_cast<size_t>(at - used_.begin())];
+  return at == used_.end() ? nullptr : &inputs_[static_cast<size_t>(at - used_.begin())];
 }
 
-void Tensors::check_kind(const JsonTensor& t) {
-  if (t.text) refuse("input ", t.name, " has texts in \"data\"; its datatype must be BYTES then");
+void Tensors::check_data(const RequestTensor& t) {
+  if (t.data == Data::kNone) refuse("input ", t.name, " has neither \"data\" nor \"binary_data_size\"");
+}
+
+void Tensors::check_kind(const RequestTensor& t) {
+  if (t.data == Data::kTexts) refuse("input ", t.name, " has texts in \"data\"; its datatype must be BYTES then");
   if (t.truth && t.datatype != "BOOL")
     refuse("input ", t.name, " has true and false in \"data\"; its datatype must be BOOL then");
 }
 
-size_t Tensors::elements_of_list(const JsonTensor& t) const {
+size_t Tensors::elements_of_list(const RequestTensor& t) {
   if (t.shape.size() != 1) refuse("input ", t.name, " has ", t.shape.size(), " dimensions; it must have 1");
   const size_t count = elements(t);
-  if (t.binary_size) return count;
-  if (!t.has_data) refuse("input ", t.name, " has neither \"data\" nor \"binary_data_size\"");
-  if (count != t.count) refuse("input ", t.name, " has ", t.count, " values in \"data\"; its shape needs ", count);
+  if (t.data == Data::kBytes) return count;
+  check_data(t);
+  if (count != t.count()) refuse("input ", t.name, " has ", t.count(), " values", t.where, "; its shape needs ", count);
   return count;
 }
 
 // Calls take(value) for each element: a bool, an integer, a float or a double; NaN if the value is missing.
 template <class F>
 void Tensors::visit(size_t at, const F& take) const {
-  const JsonTensor& t = json_.inputs[at];
+  const RequestTensor& t = inputs_[at];
   const size_t count = elements_of_list(t);
   const auto from_bytes = [&](auto type) {
     using T = typename decltype(type)::type;
     using Stored = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
-    const std::string_view bytes = places_[at];
+    const std::string_view bytes = t.bytes;
     if (count > bytes.size() / sizeof(T) || count * sizeof(T) != bytes.size())
       refuse("input ", t.name, " has ", bytes.size(), " bytes of data; its shape needs ", count, " times ", sizeof(T));
     for (size_t i = 0; i < count; ++i) {
@@ -138,20 +124,21 @@ void Tensors::visit(size_t at, const F& take) const {
     using T = typename decltype(type)::type;
     check_kind(t);
     for (size_t i = 0; i < count; ++i) {
-      const int64_t bits = json_.numbers[t.first + i];
-      if (t.real && std::isnan(json_.real(t, i)))
+      const int64_t bits = t.numbers[i];
+      if (t.real && std::isnan(t.number(i)))
         take(std::numeric_limits<double>::quiet_NaN());
       else if (std::is_same_v<T, bool> || std::is_floating_point_v<T>)
-        take(static_cast<T>(json_.real(t, i)));
+        take(static_cast<T>(t.number(i)));
       else if (t.real)
-        take(as_integer(t, json_.real(t, i)));
+        take(as_integer(t, t.number(i)));
       else if (t.large)
         take(static_cast<uint64_t>(bits));
       else
         take(bits);
     }
   };
-  const bool known = with_type(t.datatype, [&](auto type) { t.binary_size ? from_bytes(type) : from_json(type); });
+  const bool known =
+      with_type(t.datatype, [&](auto type) { t.data == Data::kBytes ? from_bytes(type) : from_json(type); });
   if (!known) refuse("input ", t.name, " has datatype \"", shown(t.datatype), "\"; it must be one of numbers");
 }
 
@@ -160,7 +147,7 @@ void Tensors::append_numbers(size_t at, std::vector<double>& out) const {
 }
 
 void Tensors::append_words(size_t at, Words& out) const {
-  const JsonTensor& t = json_.inputs[at];
+  const RequestTensor& t = inputs_[at];
   if (t.rounded)
     refuse("input ", t.name,
            " holds whole numbers of more than 53 bits and numbers with fractions: send them as texts");
@@ -176,38 +163,33 @@ void Tensors::append_words(size_t at, Words& out) const {
     out.present.push_back(present);
   };
   if (t.datatype != "BYTES") return visit(at, add);
-  if (t.binary_size || t.text || t.count == 0) return append_texts(at, out);
+  if (t.data != Data::kNumbers || t.numbers.empty()) return append_texts(at, out);
   for (size_t i = 0, count = elements_of_list(t); i < count; ++i) {  // numbers in a JSON list of texts
     if (t.truth)
-      add(json_.numbers[t.first + i] != 0);
+      add(t.numbers[i] != 0);
     else if (t.real)
-      add(json_.real(t, i));
+      add(t.number(i));
     else if (t.large)
-      add(static_cast<uint64_t>(json_.numbers[t.first + i]));
+      add(static_cast<uint64_t>(t.numbers[i]));
     else
-      add(json_.numbers[t.first + i]);
+      add(t.numbers[i]);
   }
 }
 
 void Tensors::append_texts(size_t at, Words& out) const {
-  const JsonTensor& t = json_.inputs[at];
+  const RequestTensor& t = inputs_[at];
   const size_t count = elements_of_list(t);
   const auto add = [&](std::string_view text, bool present) {
     out.bytes += text;
     out.ends.push_back(std::ssize(out.bytes));
     out.present.push_back(present);
   };
-  if (!t.binary_size) {
-    auto none = std::lower_bound(json_.no_texts.begin(), json_.no_texts.end(), t.first);
-    for (size_t i = t.first; i < t.first + count; ++i) {
-      const auto begin = static_cast<size_t>(json_.ends[i]), end = static_cast<size_t>(json_.ends[i + 1]);
-      const bool absent = none != json_.no_texts.end() && *none == i;
-      if (absent) ++none;
-      add(std::string_view(json_.texts).substr(begin, end - begin), !absent);
-    }
+  if (t.data != Data::kBytes) {
+    for (const tsr_endpoint_text& text : t.texts)
+      add({text.bytes, static_cast<size_t>(text.size)}, text.bytes != nullptr);
     return;
   }
-  std::string_view rest = places_[at];  // each text follows its length, a uint32
+  std::string_view rest = t.bytes;  // each text follows its length, a uint32
   for (size_t i = 0; i < count; ++i) {
     uint32_t length = 0;
     if (rest.size() >= sizeof(length)) std::memcpy(&length, rest.data(), sizeof(length));
@@ -219,7 +201,7 @@ void Tensors::append_texts(size_t at, Words& out) const {
   if (!rest.empty()) refuse("input ", t.name, " has ", rest.size(), " bytes after its last text");
 }
 
-size_t Tensors::elements(const JsonTensor& t) {
+size_t Tensors::elements(const RequestTensor& t) {
   size_t count = 1;
   for (int64_t extent : t.shape) {
     if (extent < 0) refuse("input ", t.name, " has a dimension of ", extent);

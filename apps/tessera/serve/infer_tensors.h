@@ -1,4 +1,4 @@
-// The tensors of an inference request by name, whether their numbers are in the JSON or after it.
+// The tensors of an inference request by name, wherever their elements are.
 #pragma once
 
 #include <bit>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "serve/infer_json.h"
+#include "serve/tensor_request.h"
 #include "tessera/error.h"
 
 namespace tessera::serve {
@@ -45,24 +46,24 @@ struct TensorName {
   std::string text() const { return str_cat(stem, suffix); }
 };
 
-// The tensors of a request by name, each taken once, whether its numbers are in the JSON or after it.
+// The tensors of a request by name, each taken once.
 class Tensors {
  public:
-  Tensors(const InferJson& json, std::string_view bytes);
+  explicit Tensors(const TensorRequest& request) : inputs_(request.inputs), used_(request.inputs.size(), false) {}
 
   // The tensor's index, if present. Clients mostly keep the model's order, so the search goes on from the last find.
   std::optional<size_t> find(const TensorName& name);
   size_t require(const TensorName& name);  // throws MissingInput
   // True if the tensor is present; if a datatype is given, its values must have it.
   bool has(const TensorName& name, std::string_view datatype = "") const;
-  const JsonTensor* unused() const;  // the first tensor that was not taken; null if all were
+  const RequestTensor* unused() const;  // the first tensor that was not taken; null if all were
 
-  const JsonTensor& operator[](size_t at) const { return json_.inputs[at]; }
+  const RequestTensor& operator[](size_t at) const { return inputs_[at]; }
 
   // Appends the tensor's elements, of type `datatype`, to `out`. `dims` is the required shape.
   template <class T>
   void append(size_t at, const char* datatype, size_t dims, std::vector<T>& out) const {
-    const JsonTensor& t = json_.inputs[at];
+    const RequestTensor& t = inputs_[at];
     if (t.datatype != datatype) {
       refuse("input ", t.name, " has datatype \"", shown(t.datatype), "\"; it must be ", datatype);
     }
@@ -70,8 +71,8 @@ class Tensors {
       refuse("input ", t.name, " has ", t.shape.size(), " dimensions; it must have ", dims);
     }
     const size_t count = elements(t);
-    if (t.binary_size) {
-      const std::string_view bytes = places_[at];
+    if (t.data == RequestTensor::Data::kBytes) {
+      const std::string_view bytes = t.bytes;
       if (count > bytes.size() / sizeof(T) || count * sizeof(T) != bytes.size()) {
         refuse("input ", t.name, " has ", bytes.size(), " bytes of data; its shape needs ", count, " times ",
                sizeof(T));
@@ -81,9 +82,10 @@ class Tensors {
       if (count > 0) std::memcpy(out.data() + before, bytes.data(), bytes.size());
       return;
     }
-    if (!t.has_data) refuse("input ", t.name, " has neither \"data\" nor \"binary_data_size\"");
+    check_data(t);
     check_kind(t);
-    if (count != t.count) refuse("input ", t.name, " has ", t.count, " numbers in \"data\"; its shape needs ", count);
+    if (count != t.count())
+      refuse("input ", t.name, " has ", t.count(), " numbers", t.where, "; its shape needs ", count);
     for (size_t i = 0; i < count; ++i) out.push_back(number<T>(t, i));
   }
 
@@ -93,18 +95,19 @@ class Tensors {
   void append_words(size_t at, Words& out) const;
 
  private:
-  static size_t elements(const JsonTensor& t);
-  static void check_kind(const JsonTensor& t);  // checks that the JSON values fit the datatype
-  size_t elements_of_list(const JsonTensor& t) const;
+  static size_t elements(const RequestTensor& t);
+  static void check_data(const RequestTensor& t);  // checks that there is any
+  static void check_kind(const RequestTensor& t);  // checks that the JSON values fit the datatype
+  static size_t elements_of_list(const RequestTensor& t);
   template <class F>
   void visit(size_t at, const F& take) const;
   void append_texts(size_t at, Words& out) const;
   template <class T>
-  T number(const JsonTensor& t, size_t i) const {
+  static T number(const RequestTensor& t, size_t i) {
     if constexpr (std::is_floating_point_v<T>) {
-      return static_cast<T>(json_.real(t, i));
+      return static_cast<T>(t.number(i));
     } else {
-      const int64_t value = json_.numbers[t.first + i];
+      const int64_t value = t.numbers[i];
       if (t.real || (t.large && value < 0) || value < std::numeric_limits<T>::min() ||
           value > std::numeric_limits<T>::max()) {
         refuse("input ", t.name, " holds a number that is not an integer of ", 8 * sizeof(T), " bits");
@@ -113,8 +116,7 @@ class Tensors {
     }
   }
 
-  const InferJson& json_;
-  std::vector<std::string_view> places_;  // bytes of each binary tensor
+  const std::vector<RequestTensor>& inputs_;
   std::vector<bool> used_;
   size_t next_ = 0;
 };

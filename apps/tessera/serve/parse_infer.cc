@@ -50,7 +50,7 @@ void take_batch(int64_t samples, const InferLimits& limits, std::string_view inp
 void read_dense(const ModelDescription& model, const InferLimits& limits, Tensors& tensors, InferRequest& out) {
   const size_t at = tensors.require({"dense", ""});
   tensors.append(at, "FP32", 2, out.dense);
-  const std::vector<int64_t>& shape = tensors[at].shape;
+  const std::span<const int64_t> shape = tensors[at].shape;
   if (shape[1] != model.dense_inputs) {
     refuse("input dense has ", shape[1], " values for each sample; model ", served_name(model, limits), " takes ",
            model.dense_inputs);
@@ -334,7 +334,7 @@ std::string counted(const std::vector<std::string>& names, const char* what) {
 }
 
 // Throws a message with the inputs that may be sent, as in the model's metadata.
-[[noreturn]] void refuse_unused(const JsonTensor& tensor, const ModelDescription& model, const InferLimits& limits) {
+[[noreturn]] void refuse_unused(const RequestTensor& tensor, const ModelDescription& model, const InferLimits& limits) {
   const auto dense = limits.columns != nullptr ? limits.columns->dense() : std::vector<std::string>();
   std::vector<std::string> features;
   for (const ModelFeature& feature : model.features) {
@@ -365,17 +365,23 @@ size_t find_output(const ModelDescription& model, std::string_view name) {
          has_score ? "" : ", and \"score\" is the first of them");
 }
 
-void take_outputs(const ModelDescription& model, InferJson& json, InferRequest& out) {
-  out.binary_output = json.binary_output.value_or(false);
-  const bool one = model.outputs.size() == 1 && json.outputs.size() == 1;
-  for (InferJson::Output& wanted : json.outputs) {
+void take_outputs(const ModelDescription& model, const TensorRequest& request, InferRequest& out) {
+  out.binary_output = request.binary_output;
+  const bool one = model.outputs.size() == 1 && request.outputs.size() == 1;
+  for (const TensorRequest::Output& wanted : request.outputs) {
     const size_t output = find_output(model, wanted.name);
     const bool binary = wanted.binary.value_or(out.binary_output);
     if (one && wanted.name == kScore)
       out.binary_output = binary;  // all outputs, by their own names
     else
-      out.outputs.push_back({output, std::move(wanted.name), binary});
+      out.outputs.push_back({output, std::string(wanted.name), binary});
   }
+}
+
+// Bounds on the numbers of tensors, which follow from the model.
+InferJsonLimits most_tensors(const ModelDescription& model, const InferLimits& limits) {
+  const size_t dense = limits.columns != nullptr ? limits.columns->dense().size() : 0;
+  return {3 * model.features.size() + 1 + dense, model.outputs.size()};
 }
 
 }  // namespace
@@ -386,19 +392,24 @@ InferRequest parse_infer(const ModelDescription& model, std::string_view body, s
     refuse("Inference-Header-Content-Length is ", *json_bytes, ", but the request has ", body.size(), " bytes");
   }
   const size_t split = json_bytes.value_or(body.size());
-  const size_t dense = limits.columns != nullptr ? limits.columns->dense().size() : 0;
-  InferJson json =
-      read_infer_json(body.substr(0, split), {3 * model.features.size() + 1 + dense, model.outputs.size()});
+  InferJson json = read_infer_json(body.substr(0, split), most_tensors(model, limits));
+  return parse_tensors(model, json.view(body.substr(split)), limits);
+}
+
+void check_numbers(const ModelDescription& model, const InferLimits& limits, size_t inputs, size_t outputs) {
+  check_numbers(inputs, outputs, most_tensors(model, limits));
+}
+
+InferRequest parse_tensors(const ModelDescription& model, const TensorRequest& request, const InferLimits& limits) {
   try {
-    return take_tensors(model, json, body.substr(split), limits);
+    return take_tensors(model, request, limits);
   } catch (const MissingInput& missing) {
-    refuse(missing_text(model, missing.name, json, limits));
+    refuse(missing_text(model, missing.name, request, limits));
   }
 }
 
-InferRequest take_tensors(const ModelDescription& model, InferJson& json, std::string_view bytes,
-                          const InferLimits& limits) {
-  Tensors tensors(json, bytes);
+InferRequest take_tensors(const ModelDescription& model, const TensorRequest& request, const InferLimits& limits) {
+  Tensors tensors(request);
   DenseColumns dense(limits.columns);
   InferRequest out;
   const bool columns = dense.are_in(tensors);
@@ -408,18 +419,18 @@ InferRequest take_tensors(const ModelDescription& model, InferJson& json, std::s
     read_dense(model, limits, tensors, out);
   const std::vector<Place> places = read_features(model, limits, tensors, out);
   if (columns) dense.lay_out(out);
-  if (const JsonTensor* tensor = tensors.unused()) refuse_unused(*tensor, model, limits);
+  if (const RequestTensor* tensor = tensors.unused()) refuse_unused(*tensor, model, limits);
   if (out.batch == 0) refuse("model ", served_name(model, limits), " has no inputs");
-  take_outputs(model, json, out);
+  take_outputs(model, request, out);
   const auto batch = static_cast<size_t>(out.batch);
   for (const Place& p : places) {
     out.features.push_back({{out.values.data() + p.values, p.ids},
                             {out.lengths.data() + p.lengths, batch},
                             {out.weights.data() + p.weights, p.weighted ? p.ids : 0}});
   }
-  out.id = std::move(json.id);
-  if (json.timeout_us && *json.timeout_us > 0) {
-    out.timeout = std::chrono::microseconds(std::min<int64_t>(*json.timeout_us, int64_t{3600} * 1000 * 1000));
+  out.id = request.id;
+  if (request.timeout_us && *request.timeout_us > 0) {
+    out.timeout = std::chrono::microseconds(std::min<int64_t>(*request.timeout_us, int64_t{3600} * 1000 * 1000));
   }
   return out;
 }

@@ -13,6 +13,7 @@
 // numbers [B] under its name. Crosses have no values.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -28,6 +29,8 @@ class Columns;
 }
 
 namespace tessera::serve {
+
+struct TensorRequest;  // tensor_request.h
 
 // True if its outputs are scores and item numbers (retrieval/retriever.h).
 inline bool answers_items(const ModelDescription& model) { return model.type == "top_k"; }
@@ -73,12 +76,29 @@ struct InferLimits {
   std::string_view name = {};              // the model's name here; empty: the name in the packed model
 };
 
-// `body` is JSON. With `json_bytes` (the header Inference-Header-Content-Length), it is that many bytes of JSON, then
-// the bytes of the tensors with "binary_data_size", in their order. The result can be passed to the model's why_not():
-// arrays have matching sizes, lengths add up, dense values and weights are finite. Throws kInvalidArgument, a sentence
-// that names the tensor, the sample and the bound. Memory is bounded by a multiple of the body's size.
+// Converts the request's tensors to arrays for the model. The result can be passed to the model's why_not(): arrays
+// have matching sizes, lengths add up, dense values and weights are finite. Throws kInvalidArgument, a sentence that
+// names the tensor, the sample and the bound. Memory is bounded by a multiple of the request's size.
+InferRequest parse_tensors(const ModelDescription& model, const TensorRequest& request, const InferLimits& limits);
+
+// The same for a request over HTTP. `body` is JSON. With `json_bytes` (the header Inference-Header-Content-Length), it
+// is that many bytes of JSON, then the bytes of the tensors with "binary_data_size", in their order.
 InferRequest parse_infer(const ModelDescription& model, std::string_view body, std::optional<size_t> json_bytes,
                          const InferLimits& limits = {});
+
+// An output of an answer as a tensor.
+struct AnsweredOutput {
+  std::string_view name;
+  bool items = false;              // true: item numbers, INT64; false: FP32
+  bool binary = false;             // returned as bytes after the JSON
+  std::array<int64_t, 2> shape{};  // [samples], or [samples, values]
+  size_t dims = 1;
+  std::span<const float> values;
+};
+// The outputs that `request` asks for, in the order of the answer. `values` are those of all outputs of the model,
+// sample by sample. The result has views of all arguments.
+std::vector<AnsweredOutput> outputs_of(const ModelDescription& model, const InferRequest& request,
+                                       std::span<const std::span<const float>> values);
 
 // The body of a response; json_bytes is set if bytes of tensors follow the JSON.
 struct InferResponse {

@@ -21,29 +21,27 @@ bool has_columns(const ModelDescription& model, size_t output) {
   return answers_items(model) || model.outputs[output].width > 1;
 }
 
-// The outputs of an answer: their JSON, and the bytes of those that follow it.
+// Writes outputs as JSON, and the bytes of those that follow it.
 class Outputs {
  public:
-  Outputs(const ModelDescription& model, std::string& body) : model_(model), body_(body) {}
+  explicit Outputs(std::string& body) : body_(body) {}
 
-  void add(size_t output, std::string_view name, bool binary, std::span<const float> values) {
-    const auto width = static_cast<size_t>(model_.outputs[output].width);
+  void add(const AnsweredOutput& output) {
     body_ += begun_ ? ",{\"name\":" : "{\"name\":";
-    if (name == kScore)
+    if (output.name == kScore)
       body_ += "\"score\"";
     else
-      body_ += json_string(name);
-    const bool items = is_items(model_, output);
-    body_ += items ? ",\"datatype\":\"INT64\",\"shape\":[" : ",\"datatype\":\"FP32\",\"shape\":[";
-    body_ += std::to_string(values.size() / width);
-    if (has_columns(model_, output)) body_ += ',' + std::to_string(width);
+      body_ += json_string(output.name);
+    body_ += output.items ? ",\"datatype\":\"INT64\",\"shape\":[" : ",\"datatype\":\"FP32\",\"shape\":[";
+    body_ += std::to_string(output.shape[0]);
+    if (output.dims > 1) body_ += ',' + std::to_string(output.shape[1]);
     body_ += "],";
-    if (items)
-      add_values<int64_t>(values, binary);
+    if (output.items)
+      add_values<int64_t>(output.values, output.binary);
     else
-      add_values<float>(values, binary);
+      add_values<float>(output.values, output.binary);
     begun_ = true;
-    binary_ = binary_ || binary;
+    binary_ = binary_ || output.binary;
   }
   bool binary() const { return binary_; }  // some output is returned as bytes
   const std::string& bytes() const { return bytes_; }
@@ -72,13 +70,30 @@ class Outputs {
     body_ += "]}";
   }
 
-  const ModelDescription& model_;
   std::string& body_;
   std::string bytes_;
   bool begun_ = false, binary_ = false;
 };
 
 }  // namespace
+
+std::vector<AnsweredOutput> outputs_of(const ModelDescription& model, const InferRequest& request,
+                                       std::span<const std::span<const float>> values) {
+  std::vector<AnsweredOutput> out;
+  const auto add = [&](size_t o, std::string_view name, bool binary) {
+    const int64_t width = model.outputs[o].width;
+    out.push_back({name,
+                   is_items(model, o),
+                   binary,
+                   {std::ssize(values[o]) / width, width},
+                   has_columns(model, o) ? size_t{2} : size_t{1},
+                   values[o]});
+  };
+  for (const WantedOutput& wanted : request.outputs) add(wanted.output, wanted.name, wanted.binary);
+  for (size_t o = 0; request.outputs.empty() && o < values.size(); ++o)
+    add(o, output_name(model, o), request.binary_output);
+  return out;
+}
 
 InferResponse render_infer(const ModelDescription& model, std::string_view name, const InferRequest& request,
                            std::span<const std::span<const float>> values) {
@@ -90,11 +105,8 @@ InferResponse render_infer(const ModelDescription& model, std::string_view name,
   body += "{\"model_name\":" + json_string(name) + ",\"model_version\":" + json_string(model.version);
   if (!request.id.empty()) body += ",\"id\":" + json_string(request.id);
   body += ",\"outputs\":[";
-  Outputs outputs(model, body);
-  for (const WantedOutput& wanted : request.outputs)
-    outputs.add(wanted.output, wanted.name, wanted.binary, values[wanted.output]);
-  for (size_t o = 0; request.outputs.empty() && o < values.size(); ++o)
-    outputs.add(o, output_name(model, o), request.binary_output, values[o]);
+  Outputs outputs(body);
+  for (const AnsweredOutput& output : outputs_of(model, request, values)) outputs.add(output);
   body += "]}";
   if (!outputs.binary()) return out;
   out.json_bytes = body.size();

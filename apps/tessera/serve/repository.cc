@@ -16,18 +16,18 @@ namespace {
 using json = nlohmann::ordered_json;
 
 // Adds the model's name to the response, for the log.
-HttpResponse about(const Served& served, HttpResponse response) {
+Outcome about(const Served& served, Outcome response) {
   response.model = served.name();
   return response;
 }
 
-HttpResponse not_there(const Served& served) {
+Outcome not_there(const Served& served) {
   if (served.holder().unloaded())
-    return about(served, HttpResponse::failed(503, Failure::kUnavailable,
-                                              str_cat("model \"", served.name(), "\" is unloaded: POST ",
-                                                      "/v2/repository/models/", served.name(), "/load loads it")));
-  return about(served, HttpResponse::unavailable(Failure::kUnavailable,
-                                                 "the model, or a rank of it, is lost; it is being loaded again"));
+    return about(served, Outcome::failed(503, Failure::kUnavailable,
+                                         str_cat("model \"", served.name(), "\" is unloaded: POST ",
+                                                 "/v2/repository/models/", served.name(), "/load loads it")));
+  return about(served, Outcome::unavailable(Failure::kUnavailable,
+                                            "the model, or a rank of it, is lost; it is being loaded again"));
 }
 
 // Formats "a" is, or "a" and "b" are, for the names that exist.
@@ -39,7 +39,7 @@ std::string there_is(std::vector<std::string> names, const char* quote) {
 // The loads of several models requested at once; `respond` is called after the last one.
 class Loads {
  public:
-  Loads(size_t count, std::function<void(HttpResponse)> respond)
+  Loads(size_t count, std::function<void(Outcome)> respond)
       : results_(count), left_(count), respond_(std::move(respond)) {}
 
   void done(size_t at, const std::string& name, const Reloaded& result) {
@@ -52,22 +52,22 @@ class Loads {
   }
 
  private:
-  HttpResponse response() const {
+  Outcome response() const {
     json loaded = json::array();
     for (const auto& [name, result] : results_) {
       if (!result.done) {
         const std::string whose = results_.size() > 1 ? str_cat("model \"", name, "\": ") : "";
-        return HttpResponse::failed(500, Failure::kInternal, whose + result.error);
+        return Outcome::failed(500, Failure::kInternal, whose + result.error);
       }
       loaded.push_back({{"name", name}, {"version", result.version}, {"previous", result.previous}});
     }
-    return HttpResponse::json(json_line(loaded.size() == 1 ? loaded[0] : json{{"models", loaded}}));
+    return Outcome::json(json_line(loaded.size() == 1 ? loaded[0] : json{{"models", loaded}}));
   }
 
   std::mutex mutex_;
   std::vector<std::pair<std::string, Reloaded>> results_;
   size_t left_;
-  const std::function<void(HttpResponse)> respond_;
+  const std::function<void(Outcome)> respond_;
 };
 
 }  // namespace
@@ -110,11 +110,11 @@ std::vector<Served*> ModelRepository::named(const std::string& name) const {
   return out;
 }
 
-HttpResponse ModelRepository::unknown(const std::string& name) const {
+Outcome ModelRepository::unknown(const std::string& name) const {
   std::vector<std::string> names;
   for (const auto& served : all_) names.push_back(served->name());
   std::sort(names.begin(), names.end());
-  return HttpResponse::not_found(
+  return Outcome::not_found(
       str_cat("model \"", shown(name), "\" is not served here; ", there_is(std::move(names), "\"")));
 }
 
@@ -135,8 +135,8 @@ Found ModelRepository::find(const std::string& name, const std::string& version)
   const std::vector<std::string> loaded = versions(name);
   if (loaded.empty()) return {nullptr, nullptr, not_there(*last)};
   return {nullptr, nullptr,
-          about(*last, HttpResponse::not_found(str_cat("version ", shown(version), " of model ", shown(name),
-                                                       " is not served; ", there_is(loaded, ""))))};
+          about(*last, Outcome::not_found(str_cat("version ", shown(version), " of model ", shown(name),
+                                                  " is not served; ", there_is(loaded, ""))))};
 }
 
 std::vector<std::string> ModelRepository::versions(const std::string& name) const {
@@ -147,7 +147,7 @@ std::vector<std::string> ModelRepository::versions(const std::string& name) cons
   return out;
 }
 
-HttpResponse ModelRepository::ready() const {
+Outcome ModelRepository::ready() const {
   bool some = false;
   for (const auto& served : all_) {
     if (served->holder().current()) {
@@ -157,7 +157,7 @@ HttpResponse ModelRepository::ready() const {
     }
   }
   if (!some) return not_there(*all_.front());
-  return HttpResponse::json("{\"ready\":true}");
+  return Outcome::json("{\"ready\":true}");
 }
 
 std::string ModelRepository::index(bool ready) const {
@@ -175,14 +175,14 @@ std::string ModelRepository::index(bool ready) const {
   return json_line(out);
 }
 
-void ModelRepository::load(const std::string& name, const std::function<void(HttpResponse)>& respond) {
+void ModelRepository::load(const std::string& name, const std::function<void(Outcome)>& respond) {
   std::vector<Served*> wanted;
   for (const auto& served : all_) {
     if (name.empty() || served->name() == name) wanted.push_back(served.get());
   }
   if (wanted.empty()) return respond(unknown(name));
   const auto loads = std::make_shared<Loads>(
-      wanted.size(), [respond, one = name.empty() ? nullptr : wanted.front()](HttpResponse response) {
+      wanted.size(), [respond, one = name.empty() ? nullptr : wanted.front()](Outcome response) {
         respond(one == nullptr ? std::move(response) : about(*one, std::move(response)));
       });
   for (size_t i = 0; i < wanted.size(); ++i) {
@@ -191,11 +191,11 @@ void ModelRepository::load(const std::string& name, const std::function<void(Htt
   }
 }
 
-HttpResponse ModelRepository::unload(const std::string& name) {
+Outcome ModelRepository::unload(const std::string& name) {
   const std::vector<Served*> wanted = named(name);
   if (wanted.empty()) return unknown(name);
   for (Served* served : wanted) served->holder().unload();
-  return about(*wanted.front(), HttpResponse::json("{}"));
+  return about(*wanted.front(), Outcome::json("{}"));
 }
 
 }  // namespace tessera::serve

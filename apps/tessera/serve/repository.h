@@ -12,7 +12,7 @@
 
 #include "serve/bad_ids.h"
 #include "serve/model_holder.h"
-#include "serve/request_handler.h"
+#include "serve/outcome.h"
 #include "serve/unknown_id_counts.h"
 #include "tessera/online.h"
 
@@ -61,7 +61,7 @@ class Served {
 struct Found {
   Served* served = nullptr;
   std::shared_ptr<Predictor> model;
-  HttpResponse refusal;
+  Outcome refusal;
 };
 
 // All members except the constructor are [any-thread].
@@ -75,21 +75,21 @@ class ModelRepository {
   Found find(const std::string& name, const std::string& version) const;
   std::vector<std::string> versions(const std::string& name) const;  // loaded versions
   // 200 if some model is loaded and none is lost.
-  HttpResponse ready() const;
+  Outcome ready() const;
   // The index of the Open Inference Protocol's repository extension: name, version, state and reason of each model.
   // `ready`: only those that are loaded.
   std::string index(bool ready) const;
 
   // Reloads the models with this name, or all for ""; `respond` is called once all are done.
-  void load(const std::string& name, const std::function<void(HttpResponse)>& respond);
+  void load(const std::string& name, const std::function<void(Outcome)>& respond);
   // Stops the models with this name after the requests they already have, until they are loaded again.
-  HttpResponse unload(const std::string& name);
+  Outcome unload(const std::string& name);
 
   const std::vector<std::unique_ptr<Served>>& all() const { return all_; }
 
  private:
   std::vector<Served*> named(const std::string& name) const;
-  HttpResponse unknown(const std::string& name) const;
+  Outcome unknown(const std::string& name) const;
 
   std::vector<std::unique_ptr<Served>> all_;
 };

@@ -1,18 +1,14 @@
 // The interface between a server and its handler: the handler knows no socket, and the server knows no route.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 
-#include "serve/log.h"
-#include "serve/metrics.h"
+#include "serve/outcome.h"
 
 namespace tessera::serve {
-
-using Clock = std::chrono::steady_clock;
 
 struct HttpRequest {
   std::string method, target, body;
@@ -23,33 +19,19 @@ struct HttpRequest {
   Clock::time_point arrived{};   // time of its last byte; unset: now
 };
 
-struct HttpResponse {
-  int status = 200;
+struct HttpResponse : Outcome {
+  HttpResponse() = default;
+  HttpResponse(Outcome outcome);  // its text, or its sentence as JSON, is the body
+
   std::string body;
   const char* content_type = "application/json";
   std::optional<size_t> json_bytes;  // header Inference-Header-Content-Length
   const char* allow = nullptr;       // header Allow
   const char* challenge = nullptr;   // header WWW-Authenticate
-  bool retry = false;                // header Retry-After
-  bool inference = false;            // its time is measured
-  std::optional<Failure> failure;
-  std::string sentence;         // describes the failure, for the log
-  std::string_view model = {};  // the served model that this is about, for the log; a view of a name that outlives it
 
-  static HttpResponse json(std::string body);
-  static HttpResponse failed(int status, Failure failure, const std::string& sentence);
-  // 503, which tells the client to ask again later
-  static HttpResponse unavailable(Failure failure, const std::string& sentence);
-  static HttpResponse not_found(const std::string& sentence);
   static HttpResponse not_allowed(const std::string& method, const char* allow);
   static HttpResponse prometheus(std::string text);  // in Prometheus' text format
 };
-
-// The response if there is no memory for a request at the moment.
-HttpResponse out_of_memory();
-
-// Counts and logs the response to a request whose last byte came at `start`. [any-thread]
-void count(Clock::time_point start, const HttpResponse& response, Metrics& metrics, Log& log);
 
 // The target without its query and final slash.
 std::string_view path_of(std::string_view target);

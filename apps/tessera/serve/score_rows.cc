@@ -286,7 +286,7 @@ InferRequest parse_scores(const ModelDescription& model, std::string_view body, 
   nlohmann::json::sax_parse(body.begin(), body.end(), &reader);
   InferJson json = reader.take();
   try {
-    InferRequest out = take_tensors(model, json, "", limits);
+    InferRequest out = take_tensors(model, json.view(""), limits);
     out.rows = true;
     return out;
   } catch (const MissingInput& missing) {

@@ -23,6 +23,13 @@ bool is_token(std::string_view text) {
   return !text.empty();
 }
 
+Outcome no_token(std::string_view authorization) {
+  return Outcome::failed(401, Failure::kNoToken,
+                         authorization.empty()
+                             ? "this server needs a token: send the header Authorization: Bearer TOKEN"
+                             : "the token of this request is not the server's");
+}
+
 }  // namespace
 
 std::string read_token(const std::string& path) {
@@ -41,16 +48,16 @@ std::string read_token(const std::string& path) {
   return token;
 }
 
-bool TokenHandler::shows_token(std::string_view authorization) const {
+bool Token::is_shown(std::string_view authorization) const {
   constexpr std::string_view kScheme = "Bearer";
   if (!boost::beast::iequals(authorization.substr(0, kScheme.size()), kScheme)) return false;
   authorization.remove_prefix(kScheme.size());
   if (authorization.empty() || authorization[0] != ' ') return false;
   while (!authorization.empty() && authorization[0] == ' ') authorization.remove_prefix(1);
-  size_t differs = authorization.size() ^ token_.size();
-  for (size_t i = 0; i < token_.size(); ++i) {
+  size_t differs = authorization.size() ^ text_.size();
+  for (size_t i = 0; i < text_.size(); ++i) {
     const char c = i < authorization.size() ? authorization[i] : '\0';
-    differs |= static_cast<unsigned char>(c ^ token_[i]);
+    differs |= static_cast<unsigned char>(c ^ text_[i]);
   }
   return differs == 0;
 }
@@ -58,15 +65,18 @@ bool TokenHandler::shows_token(std::string_view authorization) const {
 Clock::time_point TokenHandler::handle(HttpRequest&& request, const Respond& respond) {
   const std::string_view path = path_of(request.target);
   constexpr std::string_view kHealth = "/v2/health/";
-  if (path.substr(0, kHealth.size()) == kHealth || shows_token(request.authorization))
+  if (path.substr(0, kHealth.size()) == kHealth || token_.is_shown(request.authorization))
     return behind_.handle(std::move(request), respond);
-  HttpResponse out = HttpResponse::failed(401, Failure::kNoToken,
-                                          request.authorization.empty()
-                                              ? "this server needs a token: send the header Authorization: Bearer "
-                                                "TOKEN"
-                                              : "the token of this request is not the server's");
+  HttpResponse out = no_token(request.authorization);
   out.challenge = "Bearer";
   respond(std::move(out));
+  return Clock::time_point::max();
+}
+
+Clock::time_point TokenService::ask(const Question& question, const Respond& respond) {
+  const bool health = question.ask == Ask::kServerLive || question.ask == Ask::kServerReady;
+  if (health || token_.is_shown(question.authorization)) return behind_.ask(question, respond);
+  respond(no_token(question.authorization));
   return Clock::time_point::max();
 }
 

@@ -1,10 +1,11 @@
-// Authentication: requests without the server's token get 401.
+// Authentication: requests without the server's token get 401, over HTTP and from endpoints.
 #pragma once
 
 #include <string>
 #include <string_view>
 
 #include "serve/request_handler.h"
+#include "serve/service.h"
 
 namespace tessera::serve {
 
@@ -13,8 +14,18 @@ namespace tessera::serve {
 // could be guessed, or if everybody on the host may read or write the file.
 std::string read_token(const std::string& path);
 
+class Token {
+ public:
+  explicit Token(std::string text) : text_(std::move(text)) {}
+  // True for "Bearer TOKEN". The comparison takes the same time wherever tokens differ.
+  bool is_shown(std::string_view authorization) const;
+
+ private:
+  const std::string text_;
+};
+
 // Passes on requests with "Authorization: Bearer TOKEN", and those for /v2/health, which reveals nothing about models
-// and is used by orchestrators that have no token. The comparison takes the same time wherever tokens differ.
+// and is used by orchestrators that have no token.
 class TokenHandler : public RequestHandler {
  public:
   TokenHandler(std::string token, RequestHandler& behind) : token_(std::move(token)), behind_(behind) {}
@@ -25,10 +36,21 @@ class TokenHandler : public RequestHandler {
   void count_connections(const std::function<size_t()>& open) override { behind_.count_connections(open); }
 
  private:
-  bool shows_token(std::string_view authorization) const;
-
-  const std::string token_;
+  const Token token_;
   RequestHandler& behind_;
+};
+
+// The same for questions of endpoints.
+class TokenService : public Service {
+ public:
+  TokenService(std::string token, Service& behind) : token_(std::move(token)), behind_(behind) {}
+
+  Clock::time_point ask(const Question& question, const Respond& respond) override;
+  Outcome overdue() const override { return behind_.overdue(); }
+
+ private:
+  const Token token_;
+  Service& behind_;
 };
 
 }  // namespace tessera::serve

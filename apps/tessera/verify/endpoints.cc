@@ -17,8 +17,12 @@ struct Server {
     raw.self = this;
     raw.handle = [](void* self, const tsr_endpoint_request*, tsr_endpoint_respond respond, void* context) {
       static_cast<Server*>(self)->requests += 1;
-      static constexpr char kBody[] = "{\"error\": \"verify answers nothing\"}";
-      const tsr_endpoint_response answer{sizeof(tsr_endpoint_response), 0, 503, 0, kBody, sizeof(kBody) - 1, -1};
+      tsr_endpoint_response answer{};
+      answer.struct_size = sizeof(answer);
+      answer.code = TSR_UNAVAILABLE;
+      answer.output_stride = sizeof(tsr_endpoint_tensor);
+      answer.message = "verify answers nothing";
+      answer.text = answer.model = answer.version = answer.id = "";
       respond(context, &answer);
     };
     raw.host = "127.0.0.1";

@@ -43,6 +43,21 @@ std::optional<std::chrono::microseconds> patience(const CallbackServerContext& c
   return std::max(left, std::chrono::microseconds(1));
 }
 
+EndpointRequest server_call(int32_t call) {
+  EndpointRequest out;
+  out.call = call;
+  return out;
+}
+
+// Reads an answer of code TSR_OK; another code is the call's status.
+template <class Read>
+auto if_ok(Read read) {
+  return [read](const EndpointResponse& answer) {
+    if (answer.code == TSR_OK) read(answer);
+    return status_of(answer);
+  };
+}
+
 class Service final : public inference::GRPCInferenceService::CallbackService {
  public:
   explicit Service(const EndpointServer& server) : server_(server) {}
@@ -56,120 +71,122 @@ class Service final : public inference::GRPCInferenceService::CallbackService {
 
   ServerUnaryReactor* ServerLive(CallbackServerContext* context, const inference::ServerLiveRequest*,
                                  inference::ServerLiveResponse* out) override {
-    return ask(context, get("/v2/health/live"), [out](const EndpointResponse& answer) {
-      out->set_live(answer.status == 200);
-      return Status::OK;
-    });
+    return ask(
+        context, [] { return server_call(TSR_ENDPOINT_SERVER_LIVE); },
+        [out](const EndpointResponse& answer) {
+          out->set_live(answer.code == TSR_OK);
+          return Status::OK;
+        });
   }
   ServerUnaryReactor* ServerReady(CallbackServerContext* context, const inference::ServerReadyRequest*,
                                   inference::ServerReadyResponse* out) override {
-    return ask(context, get("/v2/health/ready"), [out](const EndpointResponse& answer) {
-      out->set_ready(answer.status == 200);
-      return Status::OK;
-    });
+    return ask(
+        context, [] { return server_call(TSR_ENDPOINT_SERVER_READY); },
+        [out](const EndpointResponse& answer) {
+          out->set_ready(answer.code == TSR_OK);
+          return Status::OK;
+        });
   }
   ServerUnaryReactor* ModelReady(CallbackServerContext* context, const inference::ModelReadyRequest* request,
                                  inference::ModelReadyResponse* out) override {
-    return ask(context, get(model_path(request->name(), request->version(), "/ready")),
-               [out](const EndpointResponse& answer) {
-                 if (answer.status != 200 && answer.status != 503) return failed(answer);
-                 out->set_ready(answer.status == 200);
-                 return Status::OK;
-               });
+    return ask(
+        context, [=] { return model_call(TSR_ENDPOINT_MODEL_READY, request->name(), request->version()); },
+        [out](const EndpointResponse& answer) {
+          if (answer.code != TSR_OK && answer.code != TSR_UNAVAILABLE) return status_of(answer);
+          out->set_ready(answer.code == TSR_OK);
+          return Status::OK;
+        });
   }
   ServerUnaryReactor* ServerMetadata(CallbackServerContext* context, const inference::ServerMetadataRequest*,
                                      inference::ServerMetadataResponse* out) override {
-    return ask(context, get("/v2"), [out](const EndpointResponse& answer) { return read(answer, *out); });
+    return ask(
+        context, [] { return server_call(TSR_ENDPOINT_SERVER_METADATA); },
+        if_ok([out](const EndpointResponse& answer) { read_json(answer.text, *out); }));
   }
   ServerUnaryReactor* ModelMetadata(CallbackServerContext* context, const inference::ModelMetadataRequest* request,
                                     inference::ModelMetadataResponse* out) override {
-    return ask(context, get(model_path(request->name(), request->version(), "")),
-               [out](const EndpointResponse& answer) { return read(answer, *out); });
+    return ask(
+        context, [=] { return model_call(TSR_ENDPOINT_MODEL_METADATA, request->name(), request->version()); },
+        if_ok([out](const EndpointResponse& answer) { read_json(answer.text, *out); }));
   }
   ServerUnaryReactor* ModelInfer(CallbackServerContext* context, const inference::ModelInferRequest* request,
                                  inference::ModelInferResponse* out) override {
-    InferBody body;
-    try {
-      body = infer_body(*request, patience(*context));
-    } catch (const Failure& e) {
-      return refused(context, {grpc::StatusCode::INVALID_ARGUMENT, e.what()});
-    }
-    EndpointRequest asked = post(model_path(request->model_name(), request->model_version(), "/infer"), body.bytes);
-    asked.json_bytes = body.json_bytes;
-    return ask(context, std::move(asked), [out](const EndpointResponse& answer) {
-      if (answer.status != 200) return failed(answer);
-      read_infer(answer, *out);
-      return Status::OK;
-    });
+    InferCall infer;
+    return ask(
+        context,
+        [&] {
+          infer = infer_call(*request, patience(*context));
+          return std::move(infer.request);
+        },
+        if_ok([out](const EndpointResponse& answer) { read_infer(answer, *out); }));
   }
   ServerUnaryReactor* RepositoryIndex(CallbackServerContext* context, const inference::RepositoryIndexRequest* request,
                                       inference::RepositoryIndexResponse* out) override {
-    return ask(context, post("/v2/repository/index", request->ready() ? "{\"ready\":true}" : "{}"),
-               [out](const EndpointResponse& answer) {
-                 if (answer.status != 200) return failed(answer);
-                 read_index(answer, *out);
-                 return Status::OK;
-               });
+    return ask(
+        context,
+        [=] {
+          EndpointRequest asked = server_call(TSR_ENDPOINT_INDEX);
+          asked.loaded = request->ready();
+          return asked;
+        },
+        if_ok([out](const EndpointResponse& answer) { read_index(answer, *out); }));
   }
   ServerUnaryReactor* RepositoryModelLoad(CallbackServerContext* context,
                                           const inference::RepositoryModelLoadRequest* request,
                                           inference::RepositoryModelLoadResponse*) override {
-    return change(context, request->model_name(), "/load");
+    return ask(
+        context, [=] { return model_call(TSR_ENDPOINT_LOAD, request->model_name()); }, status_of);
   }
   ServerUnaryReactor* RepositoryModelUnload(CallbackServerContext* context,
                                             const inference::RepositoryModelUnloadRequest* request,
                                             inference::RepositoryModelUnloadResponse*) override {
-    return change(context, request->model_name(), "/unload");
+    return ask(
+        context, [=] { return model_call(TSR_ENDPOINT_UNLOAD, request->model_name()); }, status_of);
   }
 
  private:
-  static EndpointRequest get(std::string target) { return {"GET", std::move(target), "", "", std::nullopt, false}; }
-  // The caller owns the body.
-  static EndpointRequest post(std::string target, std::string_view body) {
-    return {"POST", std::move(target), "", body, std::nullopt, false};
-  }
-  static Status read(const EndpointResponse& answer, google::protobuf::Message& out) {
-    if (answer.status != 200) return failed(answer);
-    read_json(answer.json, out);
-    return Status::OK;
-  }
   static ServerUnaryReactor* refused(CallbackServerContext* context, const Status& status) {
     ServerUnaryReactor* call = context->DefaultReactor();
     call->Finish(status);
     return call;
   }
-
-  ServerUnaryReactor* change(CallbackServerContext* context, const std::string& name, std::string_view how) {
-    std::string target = model_path(name, "", how);
-    target.insert(sizeof("/v2/") - 1, "repository/");
-    return ask(context, post(std::move(target), ""),
-               [](const EndpointResponse& answer) { return answer.status == 200 ? Status::OK : failed(answer); });
+  bool begin() {
+    const std::lock_guard lock(mutex_);
+    if (!ending_) ++under_way_;
+    return !ending_;
+  }
+  void finish(ServerUnaryReactor* call, const Status& status) {
+    call->Finish(status);
+    const std::lock_guard lock(mutex_);
+    if (--under_way_ == 0) answered_.notify_all();
   }
 
-  // `read` converts the server's answer to the call's message and returns the call's status.
-  template <class Read>
-  ServerUnaryReactor* ask(CallbackServerContext* context, EndpointRequest request, Read read) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!ending_) ++under_way_;
-      if (ending_) return refused(context, {grpc::StatusCode::UNAVAILABLE, "the server is ending"});
-    }
+  // `make` converts the call's message to a request, which is handed on before this returns. `read` converts the
+  // server's answer to the call's other message, and returns the call's status.
+  template <class Make, class Read>
+  ServerUnaryReactor* ask(CallbackServerContext* context, const Make& make, Read read) {
+    if (!begin()) return refused(context, {grpc::StatusCode::UNAVAILABLE, "the server is ending"});
     ServerUnaryReactor* call = context->DefaultReactor();
-    const auto& metadata = context->client_metadata();
-    if (const auto shown = metadata.find("authorization"); shown != metadata.end())
-      request.authorization.assign(shown->second.data(), shown->second.size());
-    request.local = is_local(*context);
-    server_.handle(request, [this, call, read](const EndpointResponse& answer) {
-      Status status;
-      try {
-        status = read(answer);
-      } catch (const std::exception& e) {
-        status = {grpc::StatusCode::INTERNAL, e.what()};
-      }
-      call->Finish(status);
-      const std::lock_guard lock(mutex_);
-      if (--under_way_ == 0) answered_.notify_all();
-    });
+    try {
+      EndpointRequest request = make();
+      const auto& metadata = context->client_metadata();
+      if (const auto shown = metadata.find("authorization"); shown != metadata.end())
+        request.authorization.assign(shown->second.data(), shown->second.size());
+      request.local = is_local(*context);
+      server_.handle(request, [this, call, read](const EndpointResponse& answer) {
+        Status status;
+        try {
+          status = read(answer);
+        } catch (const std::exception& e) {
+          status = {grpc::StatusCode::INTERNAL, e.what()};
+        }
+        finish(call, status);
+      });
+    } catch (const Failure& e) {
+      finish(call, {grpc::StatusCode::INVALID_ARGUMENT, e.what()});
+    } catch (const std::bad_alloc&) {
+      finish(call, {grpc::StatusCode::UNAVAILABLE, "there is not enough memory for this request: ask again later"});
+    }
     return call;
   }
 

@@ -4,68 +4,60 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
-
-#include "answers.pb.h"
+#include <cstring>
 
 namespace tessera::endpoint {
 namespace {
 
-using sdk::Failure;
 using Tensor = inference::ModelInferRequest::InferInputTensor;
 using Contents = inference::InferTensorContents;
 
+constexpr int kMostInputs = 1 << 16;  // more than any model has, so that a small message cannot become a large list
+
 static_assert(std::endian::native == std::endian::little, "tensors' bytes are little-endian");
 
-std::string in_quotes(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += {'\\', c};
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      char escape[8];
-      std::snprintf(escape, sizeof(escape), "\\u%04x", static_cast<unsigned>(c));
-      out += escape;
-    } else {
-      out += c;
-    }
-  }
-  return out += '"';
+// The server takes strings that end with a NUL, so none may be inside.
+const std::string& text_of(const std::string& text, const char* what) {
+  if (text.find('\0') != std::string::npos)
+    sdk::fail(TSR_INVALID_ARGUMENT, what, " holds a NUL byte, which no name has");
+  return text;
 }
 
-std::string escaped(std::string_view part) {
-  std::string out;
-  for (const char c : part) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-                       c == '_' || c == '.' || c == '~';
-    char byte[4];
-    std::snprintf(byte, sizeof(byte), "%%%02X", static_cast<unsigned>(static_cast<unsigned char>(c)));
-    if (plain) out += c;
-    if (!plain) out += byte;
-  }
-  return out;
-}
-
+// A field of the contents as the data of a tensor whose elements are of type T.
 template <class T, class Field>
-void put(const Field& field, std::string& out) {
-  for (const auto& value : field) {
-    const T element = static_cast<T>(value);
-    out.append(reinterpret_cast<const char*>(&element), sizeof(element));
+void take(const Field& field, InferCall& call, sdk::EndpointTensor& out) {
+  out.bytes = static_cast<size_t>(field.size()) * sizeof(T);
+  if constexpr (sizeof(T) == sizeof(*field.data())) {
+    out.data = field.data();
+  } else {
+    std::vector<char>& elements = call.numbers.emplace_back(out.bytes);
+    for (int i = 0; i < field.size(); ++i) {
+      const T element = static_cast<T>(field[i]);
+      std::memcpy(elements.data() + static_cast<size_t>(i) * sizeof(T), &element, sizeof(T));
+    }
+    out.data = elements.data();
   }
 }
 
-// The field of the contents that has a data type's values, and their conversion to bytes.
+void take_texts(std::vector<tsr_endpoint_text>&& texts, InferCall& call, sdk::EndpointTensor& out) {
+  const std::vector<tsr_endpoint_text>& kept = call.texts.emplace_back(std::move(texts));
+  out.data = kept.data();
+  out.bytes = kept.size() * sizeof(tsr_endpoint_text);
+}
+
+// The field of the contents that has a data type's values.
 struct Datatype {
   const char* name;
   const char* field;
   int (*count)(const Contents&);
-  void (*put)(const Contents&, std::string&);
+  void (*take)(const Contents&, InferCall&, sdk::EndpointTensor&);
 };
-#define TESSERA_DATATYPE(name, type, field)                                                                     \
-  {                                                                                                             \
-#name, #field,                                                                                              \
-        [](const Contents& c) { return c.field##_size(); }, [](const Contents& c,                               \
-                                                               std::string& out) { put<type>(c.field(), out); } \
+#define TESSERA_DATATYPE(name, type, field)                                                                           \
+  {                                                                                                                   \
+#name, #field, [](const Contents& c) { return c.field##_size(); },                                                \
+                                                                    [](const Contents& c, InferCall& call,            \
+                                                                       sdk::EndpointTensor&                           \
+                                                                           out) { take<type>(c.field(), call, out); } \
   }
 constexpr Datatype kDatatypes[] = {
     TESSERA_DATATYPE(BOOL, bool, bool_contents),
@@ -80,18 +72,18 @@ constexpr Datatype kDatatypes[] = {
     TESSERA_DATATYPE(FP32, float, fp32_contents),
     TESSERA_DATATYPE(FP64, double, fp64_contents),
     {"BYTES", "bytes_contents", [](const Contents& c) { return c.bytes_contents_size(); },
-     [](const Contents& c, std::string& out) {
-       for (const std::string& text : c.bytes_contents()) {
-         const auto length = static_cast<uint32_t>(text.size());
-         out.append(reinterpret_cast<const char*>(&length), sizeof(length));
-         out += text;
-       }
+     [](const Contents& c, InferCall& call, sdk::EndpointTensor& out) {
+       std::vector<tsr_endpoint_text> texts;
+       texts.reserve(static_cast<size_t>(c.bytes_contents_size()));
+       for (const std::string& text : c.bytes_contents())
+         texts.push_back({text.data(), static_cast<int64_t>(text.size())});
+       take_texts(std::move(texts), call, out);
      }},
 };
 #undef TESSERA_DATATYPE
 
-// Appends the tensor's values to `out`: as many as `contents` has in the field of its data type.
-void put_contents(const Tensor& tensor, std::string& out) {
+// Takes as many values as the contents have in the field of the tensor's data type.
+void take_contents(const Tensor& tensor, InferCall& call, sdk::EndpointTensor& out) {
   const Contents& c = tensor.contents();
   const int values = c.bool_contents_size() + c.int_contents_size() + c.int64_contents_size() + c.uint_contents_size() +
                      c.uint64_contents_size() + c.fp32_contents_size() + c.fp64_contents_size() +
@@ -101,61 +93,76 @@ void put_contents(const Tensor& tensor, std::string& out) {
     if (datatype.count(c) != values)
       sdk::fail(TSR_INVALID_ARGUMENT, "input ", tensor.name(), " has datatype ", datatype.name,
                 ", so its values belong into ", datatype.field, ", but it has others");
-    return datatype.put(c, out);
+    return datatype.take(c, call, out);
   }
-  sdk::fail(TSR_INVALID_ARGUMENT, "input ", tensor.name(), " has datatype \"", tensor.datatype().substr(0, 40),
-            "\", which the protocol does not have");
+  sdk::fail(TSR_INVALID_ARGUMENT, "input ", tensor.name(), " has datatype ", tensor.datatype(),
+            ", whose values belong into raw_input_contents");
 }
 
-std::string shape_of(const Tensor& tensor) {
-  std::string out;
-  for (const int64_t extent : tensor.shape()) out += (out.empty() ? "" : ",") + std::to_string(extent);
-  return out;
+// Takes raw bytes. Those of a BYTES tensor are texts, each after its length, a uint32.
+void take_raw(const Tensor& tensor, std::string_view raw, InferCall& call, sdk::EndpointTensor& out) {
+  out.data = raw.data();
+  out.bytes = raw.size();
+  if (tensor.datatype() != "BYTES") return;
+  std::vector<tsr_endpoint_text> texts;
+  while (!raw.empty()) {
+    uint32_t length = 0;
+    if (raw.size() >= sizeof(length)) std::memcpy(&length, raw.data(), sizeof(length));
+    if (raw.size() < sizeof(length) || raw.size() - sizeof(length) < length)
+      sdk::fail(TSR_INVALID_ARGUMENT, "input ", tensor.name(), " has ", raw.size(), " bytes after its ", texts.size(),
+                " whole texts");
+    texts.push_back({raw.data() + sizeof(length), length});
+    raw.remove_prefix(sizeof(length) + length);
+  }
+  take_texts(std::move(texts), call, out);
 }
 
 }  // namespace
 
-std::string model_path(std::string_view name, std::string_view version, std::string_view action) {
-  std::string out = "/v2/models/" + escaped(name);
-  if (!version.empty()) out += "/versions/" + escaped(version);
-  return out += action;
+sdk::EndpointRequest model_call(int32_t call, const std::string& name, const std::string& version) {
+  sdk::EndpointRequest out;
+  out.call = call;
+  out.model = text_of(name, "the model's name");
+  out.version = text_of(version, "the model's version");
+  return out;
 }
 
-InferBody infer_body(const inference::ModelInferRequest& request, std::optional<std::chrono::microseconds> left) {
+InferCall infer_call(const inference::ModelInferRequest& request, std::optional<std::chrono::microseconds> left) {
   const bool raw = request.raw_input_contents_size() > 0;
   if (raw && request.raw_input_contents_size() != request.inputs_size())
     sdk::fail(TSR_INVALID_ARGUMENT, "the request has ", request.inputs_size(), " inputs and ",
               request.raw_input_contents_size(), " raw_input_contents: give one for each, or none");
+  if (request.inputs_size() > kMostInputs || request.outputs_size() > kMostInputs)
+    sdk::fail(TSR_INVALID_ARGUMENT, "a request has at most ", kMostInputs, " inputs and as many outputs");
+  InferCall call{model_call(TSR_ENDPOINT_INFER, request.model_name(), request.model_version()), {}, {}};
+  sdk::EndpointRequest& out = call.request;
+  out.id = text_of(request.id(), "the request's id");
   if (const auto asked = request.parameters().find("timeout"); asked != request.parameters().end()) {
     const std::chrono::microseconds timeout(asked->second.int64_param());
-    left = left ? std::min(*left, timeout) : timeout;
+    if (timeout.count() > 0) left = left ? std::min(*left, timeout) : timeout;
   }
-  std::string json = "{", tensors;
-  if (!request.id().empty()) json += "\"id\":" + in_quotes(request.id()) + ",";
-  json += "\"parameters\":{\"binary_data_output\":true";
-  if (left) json += ",\"timeout\":" + std::to_string(left->count());
-  json += "},\"inputs\":[";
+  if (left) out.timeout = *left;
+  out.inputs.reserve(static_cast<size_t>(request.inputs_size()));
   for (int i = 0; i < request.inputs_size(); ++i) {
     const Tensor& tensor = request.inputs(i);
-    const size_t before = tensors.size();
+    const sdk::EndpointType* const type = sdk::endpoint_type(tensor.datatype());
+    if (type == nullptr)
+      sdk::fail(TSR_INVALID_ARGUMENT, "input ", tensor.name(), " has datatype \"", tensor.datatype().substr(0, 40),
+                "\", which the protocol does not have");
     if (raw && tensor.has_contents())
       sdk::fail(TSR_INVALID_ARGUMENT, "input ", tensor.name(), " has both contents and raw_input_contents");
-    if (raw) tensors += request.raw_input_contents(i);
-    if (!raw) put_contents(tensor, tensors);
-    json += (i > 0 ? ",{" : "{") + ("\"name\":" + in_quotes(tensor.name()));
-    json += ",\"datatype\":" + in_quotes(tensor.datatype()) + ",\"shape\":[" + shape_of(tensor) + "]";
-    json += ",\"parameters\":{\"binary_data_size\":" + std::to_string(tensors.size() - before) + "}}";
+    sdk::EndpointTensor& input = out.inputs.emplace_back();
+    input.name = text_of(tensor.name(), "the name of an input").c_str();
+    input.type = type->type;
+    input.shape = {tensor.shape().data(), static_cast<size_t>(tensor.shape_size())};
+    if (raw)
+      take_raw(tensor, request.raw_input_contents(i), call, input);
+    else
+      take_contents(tensor, call, input);
   }
-  json += "]";
-  if (request.outputs_size() > 0) {
-    json += ",\"outputs\":[";
-    for (int i = 0; i < request.outputs_size(); ++i)
-      json += (i > 0 ? ",{\"name\":" : "{\"name\":") + in_quotes(request.outputs(i).name()) + "}";
-    json += "]";
-  }
-  json += "}";
-  const auto json_bytes = static_cast<int64_t>(json.size());
-  return {std::move(json += tensors), json_bytes};
+  for (const auto& output : request.outputs())
+    out.outputs.push_back(text_of(output.name(), "the name of an output").c_str());
+  return call;
 }
 
 void read_json(std::string_view json, google::protobuf::Message& out) {
@@ -166,49 +173,29 @@ void read_json(std::string_view json, google::protobuf::Message& out) {
 }
 
 void read_infer(const sdk::EndpointResponse& answer, inference::ModelInferResponse& out) {
-  Inferred inferred;
-  read_json(answer.json, inferred);
-  out.set_model_name(inferred.model_name());
-  out.set_model_version(inferred.model_version());
-  out.set_id(inferred.id());
-  std::string_view rest = answer.tensors;
-  for (const Inferred::Output& output : inferred.outputs()) {
-    const auto bytes = static_cast<size_t>(output.parameters().binary_data_size());
-    if (bytes > rest.size()) sdk::fail(TSR_INTERNAL, "the server's answer ends within output ", output.name());
+  out.set_model_name(answer.model.data(), answer.model.size());
+  out.set_model_version(answer.version.data(), answer.version.size());
+  out.set_id(answer.id.data(), answer.id.size());
+  for (size_t i = 0; i < answer.outputs.size(); ++i) {
+    const sdk::EndpointTensor output = answer.outputs[i];
+    const sdk::EndpointType* const type = sdk::endpoint_type(output.type);
+    if (type == nullptr || type->name == "BYTES")
+      sdk::fail(TSR_INTERNAL, "the server's output ", output.name, " is not of numbers");
     auto& told = *out.add_outputs();
-    told.set_name(output.name());
-    told.set_datatype(output.datatype());
-    *told.mutable_shape() = output.shape();
-    out.add_raw_output_contents(rest.data(), bytes);
-    rest.remove_prefix(bytes);
+    told.set_name(output.name);
+    told.set_datatype(type->name.data(), type->name.size());
+    told.mutable_shape()->Add(output.shape.begin(), output.shape.end());
+    out.add_raw_output_contents(output.data, output.bytes);
   }
 }
 
 void read_index(const sdk::EndpointResponse& answer, inference::RepositoryIndexResponse& out) {
-  read_json("{\"models\":" + std::string(answer.json) + "}", out);
+  read_json("{\"models\":" + std::string(answer.text) + "}", out);
 }
 
-grpc::Status failed(const sdk::EndpointResponse& answer) {
-  const auto code = [&] {
-    switch (answer.status) {
-      case 400:
-      case 415:
-        return grpc::StatusCode::INVALID_ARGUMENT;
-      case 401:
-        return grpc::StatusCode::UNAUTHENTICATED;
-      case 403:
-        return grpc::StatusCode::PERMISSION_DENIED;
-      case 404:
-        return grpc::StatusCode::NOT_FOUND;
-      case 503:
-        return grpc::StatusCode::UNAVAILABLE;
-      default:
-        return grpc::StatusCode::INTERNAL;
-    }
-  }();
-  Failed why;
-  read_json(answer.json, why);
-  return {code, why.error()};
+grpc::Status status_of(const sdk::EndpointResponse& answer) {
+  if (answer.code == TSR_OK) return grpc::Status::OK;
+  return {static_cast<grpc::StatusCode>(answer.code), std::string(answer.message)};  // the numbers are the same
 }
 
 }  // namespace tessera::endpoint

@@ -1,5 +1,5 @@
-// Converts the Open Inference Protocol's gRPC messages to the requests that the server takes over HTTP, and its answers
-// to messages. It knows no socket. Throws sdk::Failure with a sentence for messages that cannot be converted.
+// Converts the Open Inference Protocol's gRPC messages to the server's requests, and its answers to messages. It knows
+// no socket. Throws sdk::Failure with a sentence for messages that cannot be converted.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -8,29 +8,31 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "open_inference.pb.h"
 #include "tessera/sdk/draft/endpoint.h"
 
 namespace tessera::endpoint {
 
-// "/v2/models/NAME[/versions/V]" followed by `action`, which includes its slash.
-std::string model_path(std::string_view name, std::string_view version, std::string_view action);
-
-// A request's body: JSON with the tensors' names and shapes, then their bytes. `left` is how long the client still
-// waits.
-struct InferBody {
-  std::string bytes;
-  int64_t json_bytes = 0;
+// A request whose tensors are views of its message, and of the rest of this struct.
+struct InferCall {
+  sdk::EndpointRequest request;
+  std::vector<std::vector<tsr_endpoint_text>> texts;  // of BYTES tensors
+  std::vector<std::vector<char>> numbers;             // of types that the message has in a wider field
 };
-InferBody infer_body(const inference::ModelInferRequest& request, std::optional<std::chrono::microseconds> left);
+// `left` is how long the client still waits; nothing: it has no deadline.
+InferCall infer_call(const inference::ModelInferRequest& request, std::optional<std::chrono::microseconds> left);
 
-// Converts answers of status 200.
+// A call about a model.
+sdk::EndpointRequest model_call(int32_t call, const std::string& name, const std::string& version = "");
+
+// Convert answers of code TSR_OK.
 void read_infer(const sdk::EndpointResponse& answer, inference::ModelInferResponse& out);
 void read_index(const sdk::EndpointResponse& answer, inference::RepositoryIndexResponse& out);
 void read_json(std::string_view json, google::protobuf::Message& out);  // by equal field names
 
-// Converts any other answer.
-grpc::Status failed(const sdk::EndpointResponse& answer);
+// Converts the code and the message of any answer.
+grpc::Status status_of(const sdk::EndpointResponse& answer);
 
 }  // namespace tessera::endpoint
