@@ -83,6 +83,26 @@ TEST(ServeGrpc, AnswersAreTheModelsAndSentencesTheServers) {
   EXPECT_EQ(answer.outputs(0).name(), "score");
   EXPECT_EQ(answer.raw_output_contents(0), bytes_of(test::scores_of(model.predictor(), input.view())));
 
+  // The same ids as typed contents.
+  ::inference::ModelInferRequest typed = request;
+  typed.clear_raw_input_contents();
+  const auto contents = [&](int i) { return typed.mutable_inputs(i)->mutable_contents(); };
+  contents(0)->mutable_fp32_contents()->Add(input.dense.begin(), input.dense.end());
+  for (size_t f = 0; f < description.features.size(); ++f) {
+    const int at = 1 + 2 * static_cast<int>(f);
+    contents(at)->mutable_int64_contents()->Add(input.values[f].begin(), input.values[f].end());
+    contents(at + 1)->mutable_int_contents()->Add(input.lengths[f].begin(), input.lengths[f].end());
+  }
+  ::inference::ModelInferResponse same;
+  status = ask(&Stub::ModelInfer, typed, same);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(same.SerializeAsString(), answer.SerializeAsString());
+  ::inference::ModelInferRequest cut = request;
+  cut.mutable_raw_input_contents(0)->pop_back();
+  status = ask(&Stub::ModelInfer, cut, same);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr(" bytes of data; its shape needs "));
+
   request.mutable_inputs(1)->set_name("nothing");
   status = ask(&Stub::ModelInfer, request, answer);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
