@@ -68,6 +68,8 @@ install(FILES apps/tessera/shell/completion.bash DESTINATION ${CMAKE_INSTALL_DAT
 set(TESSERA_SHARE_DIR ${CMAKE_INSTALL_DATADIR}/tessera)
 install(FILES README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE LICENSE-MIT
   DESTINATION ${TESSERA_SHARE_DIR} ${in_program})
+install(FILES ${CMAKE_BINARY_DIR}/share/tessera/page.html DESTINATION ${TESSERA_SHARE_DIR} ${in_program})
+install(FILES ${CMAKE_BINARY_DIR}/share/tessera/page.html DESTINATION ${TESSERA_SHARE_DIR} ${in_wheel})
 install(DIRECTORY docs configs DESTINATION ${TESSERA_SHARE_DIR} ${in_program})
 install(DIRECTORY apps/template apps/examples DESTINATION ${TESSERA_SHARE_DIR}/apps ${in_development}
   PATTERN "examples/CMakeLists.txt" EXCLUDE PATTERN "*_test.cc" EXCLUDE)

@@ -59,7 +59,8 @@ set(CPACK_DEBIAN_CUDA_PACKAGE_RECOMMENDS libnccl2)
 # The library's package also has the licences of what is compiled into any of these files, from the Debian packages that
 # it came from. What is linked as a shared library is in other packages.
 set(licences)
-foreach(package libboost1.81-dev nlohmann-json3-dev libtomlplusplus-dev libdlpack-dev libxxhash-dev libhwy-dev)
+foreach(package libboost1.81-dev nlohmann-json3-dev libtomlplusplus-dev libdlpack-dev libxxhash-dev libhwy-dev
+    libjs-chart.js)
   set(file /usr/share/doc/${package}/copyright)
   if(EXISTS ${file})
     file(READ ${file} text)

@@ -567,7 +567,7 @@ TEST_F(BenchSession, OtherProgramsInTurn) {
   const Result shown = run("show " + file("both.json") + " --html " + file("both.html"));
   EXPECT_EQ(shown.status, 0);
   EXPECT_NE(shown.text.find("Sloth's time over this one's "), std::string::npos) << shown.text;
-  EXPECT_NE(read(file("both.html")).find("Sloth forward: median 1 ms"), std::string::npos);
+  EXPECT_NE(read(file("both.html")).find("\"Sloth forward\""), std::string::npos);
   const Result beside = run(tiny + " --rounds 2 --json --compare " + file("both.json"));
   EXPECT_EQ(beside.status, 0);
   EXPECT_NE(beside.text.find("Sloth's time over this one's, not interleaved"), std::string::npos) << beside.text;

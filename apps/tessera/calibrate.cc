@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "bench/report/circumstances.h"
-#include "bench/report/html.h"
 #include "command.h"
 #include "options.h"
+#include "page/page_file.h"
 #include "spawn.h"
 #include "tessera/process_group.h"
 

@@ -7,13 +7,13 @@
 #include <iostream>
 #include <sstream>
 
-#include "bench/report/html.h"
 #include "command.h"
 #include "data/check.h"
 #include "data/describe.h"
 #include "data/reader_choice.h"
 #include "data/toml_text.h"
 #include "options.h"
+#include "page/page_file.h"
 #include "plugin_watch.h"
 #include "train/progress.h"
 #include "wrapped.h"
@@ -122,7 +122,7 @@ int check_files(const Runtime& runtime, const DataArguments& a) {
   const std::vector<Difference> all = differences(train, now, labels);
   const std::string about = str_cat(a.other, ", ", now.rows, " rows, beside ", a.describe.path, ", ", train.rows,
                                     " rows: ", all.empty() ? "no difference" : "see below");
-  if (!a.html.empty()) write_html(a.html, check_page(train, now, all, about));
+  if (!a.html.empty()) write_page(a.html, "tessera data check", differences_page(train, now, all, about));
   for (const Difference& d : all) std::cout << wrapped(d.column + ": " + d.sentence, "", "  ");
   if (all.empty())
     std::cout << wrapped(str_cat(a.other, " (", now.rows, " rows) has no difference from ", a.describe.path, " (",
@@ -138,7 +138,7 @@ int data_command(const std::vector<std::string>& args) {
   std::error_code ignored;
   if (!a.output.empty() && std::filesystem::exists(a.output, ignored))
     fail(Code::kAlreadyExists, a.output, " exists: write to another file, or remove it first");
-  if (!a.html.empty()) check_writable(a.html);
+  if (!a.html.empty()) check_page(a.html);
   const PluginWatch watch;
   const Runtime runtime;
   if (a.action == "check") return check_files(runtime, a);
@@ -146,7 +146,7 @@ int data_command(const std::vector<std::string>& args) {
   const Description described = describe_files(runtime, a.describe);
   const std::string& text = described.job;
   if (!described.guess.empty()) std::cerr << "tessera data describe: " << described.guess << '\n';
-  if (!a.html.empty()) write_html(a.html, described.page);
+  if (!a.html.empty()) write_page(a.html, "tessera data describe", described.page);
   if (a.output.empty()) {
     std::cout << text;
     return 0;

@@ -6,7 +6,6 @@
 #include <map>
 #include <thread>
 
-#include "bench/report/html.h"
 #include "command.h"
 #include "data/reader_choice.h"
 #include "data/test_split.h"
@@ -15,6 +14,7 @@
 #include "layers.h"
 #include "options.h"
 #include "outputs.h"
+#include "page/page_file.h"
 #include "plugin_watch.h"
 #include "rank_status.h"
 #include "spawn.h"
@@ -354,7 +354,7 @@ void test_and_report(TrainJob& job, const Shown& shown, const ProcessGroup& grou
   if (group.rank() != 0) return;
   if (!run.stopped) print_results(shown, run, *report, a.verbose);
   if (report && !file.empty()) write_report(file, *report);
-  if (report && !a.html.empty()) write_html(a.html, train_page(*report));
+  if (report && !a.html.empty()) write_train_page(a.html, *report);
   if (run.stopped) std::fprintf(stderr, "tessera train: %s\n", where_it_ended(shown, run).c_str());
 }
 
@@ -451,7 +451,7 @@ int train_command(const std::vector<std::string>& args) {
        {"--trace", a.job.trace},
        {"--html", a.html}},
       {{a.config, config.data.path, data::test_file(config.data), config.planner.plan, config.planner.topology}, {}});
-  if (!a.html.empty()) check_writable(a.html);
+  if (!a.html.empty()) check_page(a.html);
   if (a.nproc > 0 && where.source != "single" && a.nproc != where.world_size) {
     throw UsageError(str_cat("--nproc ", a.nproc, ", but ", where.source, " has started ", where.world_size,
                              where.world_size == 1 ? " rank" : " ranks", ": leave --nproc out under a launcher"));

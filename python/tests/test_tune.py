@@ -132,7 +132,11 @@ def test_search_goes_on_and_refuses(tmp_path):
     assert first.returncode == 0, first.stderr
     assert "trial 1: auc 0." in first.stdout and "best: auc 0." in first.stdout
     assert "--set dense_optimizer.learning_rate=" in first.stdout
-    assert page.read_text().count("<circle") == 6  # two trials, over the trials and over two rates
+    data = json.loads(page.read_text().split('id="data">')[1].split("</script>")[0])
+    charts = [part["chart"] for part in data["parts"] if "chart" in part]
+    assert [chart["x"].rsplit(".", 1)[-1] for chart in charts] == ["trial", "learning_rate", "learning_rate"]
+    assert [len(chart["series"][0]["points"]) for chart in charts] == [2, 2, 2]
+    assert len(data["parts"][-1]["table"]) == 2 and "auc" in data["parts"][-1]["table"][0]
     again = tuned(job, "--trials", "3")
     assert "has 2 trials of this job; 1 are left" in again.stdout and "trial 3: auc" in again.stdout
     lines = (first.stdout + again.stdout).splitlines()

@@ -116,7 +116,7 @@ class Session {
       }
       if (!jobs_.back().run) return false;
     }
-    if (!options_.html.empty()) check_writable(options_.html);
+    if (!options_.html.empty()) check_page(options_.html);
     return true;
   }
 
@@ -173,7 +173,7 @@ class Session {
     std::vector<Line> changes;
     if (!without_peers(before_).empty()) changes = compare(before_, lines);
     lines.insert(lines.end(), changes.begin(), changes.end());
-    if (!options_.html.empty()) write_page(options_.html, lines);
+    if (!options_.html.empty()) write_bench_page(options_.html, lines);
     if (options_.round_per_line) return;  // a script reads exactly the lines that it asked for
     if (options_.json) {
       for (const auto& part : {peers, bars, {run}, changes}) {

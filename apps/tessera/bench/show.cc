@@ -66,7 +66,7 @@ int show_result(const std::vector<std::string>& args) {
   if (!parse_options(args, options)) return 0;
   if (path.empty()) throw UsageError("tessera bench show needs a file that tessera bench --json has printed");
   const std::vector<Line> read = read_result(path, "show");
-  if (!html.empty()) check_writable(html);
+  if (!html.empty()) check_page(html);
   std::vector<Line> lines;
   std::remove_copy_if(read.begin(), read.end(), std::back_inserter(lines), is_derived);
   std::vector<std::string> strangers;
@@ -85,7 +85,7 @@ int show_result(const std::vector<std::string>& args) {
   }
   std::cout << std::flush;
   lines.insert(lines.end(), bars.begin(), bars.end());
-  if (!html.empty()) write_page(html, lines);
+  if (!html.empty()) write_bench_page(html, lines);
   return 0;
 }
 

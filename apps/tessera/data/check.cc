@@ -4,8 +4,6 @@
 #include <cmath>
 #include <unordered_map>
 
-#include "bench/report/html.h"
-#include "bench/report/svg.h"
 #include "data/columns_toml.h"
 #include "data/profile_page.h"
 #include "data/toml_text.h"
@@ -175,25 +173,33 @@ std::vector<Difference> differences(const FilesSeen& train, const FilesSeen& now
   return out;
 }
 
-std::string check_page(const FilesSeen& train, const FilesSeen& now, const std::vector<Difference>& all,
-                       const std::string& about) {
-  std::string out = "<p>" + escaped(about) + "</p>\n";
+PageParts differences_page(const FilesSeen& train, const FilesSeen& now, const std::vector<Difference>& all,
+                           const std::string& about) {
+  PageParts out = PageParts::array({{{"text", about}}});
   const auto section = [&](const std::string& name) {
-    std::string text, images;
+    std::string text;
     for (const Difference& d : all) text += d.column == name ? d.sentence + ". " : "";
+    PageParts cards = PageParts::array();
     for (const FilesSeen* files : {&train, &now}) {
       const ColumnSeen* c = find(*files, name);
       if (c == nullptr) continue;
-      images += str_cat("<p>", files == &train ? "Training files: " : "New files: ", escaped(summary(*c)), ".</p>\n",
-                        histograms(*c));
+      PageParts parts = PageParts::array({{{"text", summary(*c) + "."}}});
+      add_histograms(&parts, *c);
+      cards.push_back({{"title", files == &train ? "Training files" : "New files"}, {"parts", parts}});
     }
-    out += html_section(name, text.empty() ? "No difference worth a word." : text, images);
+    const bool same = text.empty();
+    add_section(&out, name, same ? "No difference worth a word." : text, PageParts::array({{{"cards", cards}}}));
   };
-  for (const ColumnSeen& c : train.columns) section(c.name);
-  for (const ColumnSeen& c : now.columns) {
-    if (find(train, c.name) == nullptr) section(c.name);
+  // Columns with a difference come first.
+  for (const bool different : {true, false}) {
+    for (const FilesSeen* files : {&train, &now}) {
+      for (const ColumnSeen& c : files->columns) {
+        const bool found = std::any_of(all.begin(), all.end(), [&](const Difference& d) { return d.column == c.name; });
+        if (found == different && (files == &train || find(train, c.name) == nullptr)) section(c.name);
+      }
+    }
   }
-  return html_document("tessera data check", out);
+  return out;
 }
 
 }  // namespace tessera::cli

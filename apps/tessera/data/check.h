@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "data/file_look.h"
+#include "page/page_file.h"
 
 namespace tessera::cli {
 
@@ -19,8 +20,8 @@ struct Difference {
 std::vector<Difference> differences(const FilesSeen& train, const FilesSeen& now,
                                     const std::vector<std::string>& labels);
 
-// The same as an HTML page, with the distributions of both files side by side.
-std::string check_page(const FilesSeen& train, const FilesSeen& now, const std::vector<Difference>& all,
-                       const std::string& about);
+// The same as the parts of a page, with the distributions of both files side by side.
+PageParts differences_page(const FilesSeen& train, const FilesSeen& now, const std::vector<Difference>& all,
+                           const std::string& about);
 
 }  // namespace tessera::cli

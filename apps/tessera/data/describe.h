@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "data/file_look.h"
+#include "page/page_file.h"
 #include "tessera/runtime.h"
 
 namespace tessera::cli {
@@ -16,7 +17,7 @@ struct DescribeOptions : LookOptions {
 
 struct Description {
   std::string job;    // TOML, with what was seen of each column as comments
-  std::string page;   // the same as HTML
+  PageParts page;     // the same, with histograms
   std::string guess;  // one sentence if nobody named the label, otherwise empty
 };
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "bench/report/html.h"
-#include "bench/report/svg.h"
 #include "data/columns_toml.h"
 #include "data/toml_text.h"
 #include "tessera/error.h"
@@ -13,7 +11,7 @@ namespace tessera::cli {
 namespace {
 
 struct Bin {
-  std::string tip;
+  std::string label, tip;
   double height;
 };
 
@@ -33,7 +31,8 @@ std::vector<Bin> bins_of_numbers(const NumberSummary& numbers) {
   const double width = (high - low) / kBins;
   for (size_t i = 0; i < kBins; ++i) {
     const double from = low + static_cast<double>(i) * width, share = counts[i] / static_cast<double>(sample.size());
-    out.push_back({str_cat(short_number(from), " to ", short_number(from + width), ": ",
+    out.push_back({short_number(from),
+                   str_cat(short_number(from), " to ", short_number(from + width), ": ",
                            short_number(std::round(1000 * share) / 10), " %"),
                    share});
   }
@@ -45,22 +44,20 @@ std::vector<Bin> bins_of_values(const ColumnSeen& c) {
   constexpr size_t kBins = 24;
   std::vector<Bin> out;
   for (size_t i = 0; i < std::min(kBins, c.values.size()); ++i)
-    out.push_back({str_cat(c.values[i].text, ": ", c.values[i].count), static_cast<double>(c.values[i].count)});
+    out.push_back(
+        {c.values[i].text, str_cat(c.values[i].text, ": ", c.values[i].count), static_cast<double>(c.values[i].count)});
   return out;
 }
 
-std::string histogram(const std::vector<Bin>& bins, const std::string& title) {
-  constexpr double kWidth = 480, kHeight = 72;
-  if (bins.empty()) return {};
-  double highest = 0;
-  for (const Bin& b : bins) highest = std::max(highest, b.height);
-  Svg svg(kWidth, kHeight, title);
-  const double step = kWidth / static_cast<double>(std::max<size_t>(bins.size(), 8));
-  for (size_t i = 0; i < bins.size(); ++i) {
-    const double height = highest > 0 ? std::max(1.0, bins[i].height / highest * (kHeight - 4)) : 1;
-    svg.rect(static_cast<double>(i) * step + 1, kHeight - height, step - 2, height, color(0), bins[i].tip);
+void add_histogram(PageParts* parts, const std::vector<Bin>& bins, const std::string& title) {
+  if (bins.empty()) return;
+  PageParts chart = {{"kind", "columns"}, {"title", title}};
+  for (const Bin& b : bins) {
+    chart["labels"].push_back(b.label);
+    chart["values"].push_back(b.height);
+    chart["tips"].push_back(b.tip);
   }
-  return "<figure>" + svg.str() + "</figure>\n";
+  parts->push_back({{"chart", chart}});
 }
 
 std::string role_of(const Decision& d) {
@@ -81,25 +78,24 @@ std::string role_of(const Decision& d) {
 
 }  // namespace
 
-std::string histograms(const ColumnSeen& c) {
+void add_histograms(PageParts* parts, const ColumnSeen& c) {
   const bool numbers = c.form == Form::kNumbers || c.form == Form::kWritten || c.form == Form::kTimes;
   const bool few = c.exact && c.distinct <= 24;
-  return histogram(numbers && !few ? bins_of_numbers(c.numbers) : bins_of_values(c),
-                   str_cat("how often the values of ", c.name, " come")) +
-         histogram(bins_of_numbers(c.lengths), str_cat("how many items the rows of ", c.name, " have"));
+  add_histogram(parts, numbers && !few ? bins_of_numbers(c.numbers) : bins_of_values(c),
+                numbers && !few ? "Values" : "The most frequent values");
+  add_histogram(parts, bins_of_numbers(c.lengths), "Items of a row");
 }
 
-std::string profile_page(const std::vector<ColumnSeen>& columns, const std::vector<Decision>& decisions,
-                         const std::string& about, const std::string& job) {
-  std::string out = "<p>" + escaped(about) + "</p>\n";
+PageParts profile_page(const std::vector<ColumnSeen>& columns, const std::vector<Decision>& decisions,
+                       const std::string& about, const std::string& job) {
+  PageParts cards = PageParts::array();
   for (size_t i = 0; i < columns.size(); ++i) {
     const ColumnSeen& c = columns[i];
-    const std::string name = c.name.empty() ? "(without a name)" : c.name;
-    const std::string text = str_cat(summary(c), ". ", role_of(decisions[i]), ".");
-    const std::string image = histograms(c);
-    out += html_section(name, text, image.empty() ? "<p></p>\n" : image);
+    PageParts parts = PageParts::array({{{"text", str_cat(summary(c), ". ", role_of(decisions[i]), ".")}}});
+    add_histograms(&parts, c);
+    cards.push_back({{"title", c.name.empty() ? "(without a name)" : c.name}, {"parts", parts}});
   }
-  return html_document("tessera data describe", out + html_details("The job", job));
+  return PageParts::array({{{"text", about}}, {{"cards", cards}}, {{"details", "The job"}, {"text", job}}});
 }
 
 }  // namespace tessera::cli

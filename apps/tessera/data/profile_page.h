@@ -6,14 +6,15 @@
 
 #include "data/column_look.h"
 #include "data/decisions.h"
+#include "page/page_file.h"
 
 namespace tessera::cli {
 
-// A whole HTML page that needs nothing else. `about` says which rows were looked at.
-std::string profile_page(const std::vector<ColumnSeen>& columns, const std::vector<Decision>& decisions,
-                         const std::string& about, const std::string& job);
+// The parts of a page. `about` says which rows were looked at.
+PageParts profile_page(const std::vector<ColumnSeen>& columns, const std::vector<Decision>& decisions,
+                       const std::string& about, const std::string& job);
 
-// How often values come, and how long lists are: pictures, or nothing.
-std::string histograms(const ColumnSeen& column);
+// Adds charts of how often values come, and how long lists are.
+void add_histograms(PageParts* parts, const ColumnSeen& column);
 
 }  // namespace tessera::cli

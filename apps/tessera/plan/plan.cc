@@ -114,7 +114,7 @@ std::optional<Arguments> parse(const std::vector<std::string>& args) {
       "network between hosts: bandwidth of a host, as 100Gbit or 25Gbit,50us, or a topology file that has it");
   add("host-days", po::value(&a.host_days)->default_value(250), "days between two failures of a host, for --scale");
   add("disk-mb-s", po::value(&a.disk_mb_s)->default_value(500), "MB/s with which a host saves, for --scale");
-  add("picture", po::value(&a.picture), "write the plan as a picture to this .svg or .html file");
+  add("picture", po::value(&a.picture), "write the plan as a picture to this .html file");
   add("diff", po::value(&a.diff)->multitoken(), "print the differences between two plan files");
   const auto given = parse_options(args, options);
   if (!given) return std::nullopt;

@@ -1,4 +1,4 @@
-// Shows a run's report as one HTML page that needs nothing else: curves, metrics, plan, stages, settings.
+// Shows a run's report as one HTML page that needs nothing else: metrics, curves, plan, stages, settings.
 #pragma once
 
 #include <string>
@@ -7,6 +7,7 @@
 
 namespace tessera::cli {
 
-std::string train_page(const RunReport& report);
+// Throws kUnavailable if the file cannot be written.
+void write_train_page(const std::string& path, const RunReport& report);
 
 }  // namespace tessera::cli

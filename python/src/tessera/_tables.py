@@ -241,8 +241,8 @@ class Plan:
     def __str__(self) -> str:
         return self.report or self.json
 
-    def _repr_html_(self) -> str:
-        """The picture in a notebook: a box for each table with shards coloured by rank, and the values on each rank."""
+    def _repr_html_(self) -> Optional[str]:
+        """The picture in a notebook: the values on each rank, as a box for each shard, and the tables."""
         from ._pictures import plan_picture
 
         return plan_picture(self.to_dict())

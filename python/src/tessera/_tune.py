@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tempfile
 import threading
 import warnings
-from html import escape
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional
 
 LARGER_IS_BETTER = ("auc", "gauc", "accuracy", "precision", "recall", "ndcg", "hit_rate", "recall_at_k", "mrr")
 SMALLER_IS_BETTER = ("logloss", "normalized_entropy", "ne", "mse", "rmse", "mae")
@@ -240,54 +241,47 @@ def finished(study: Any) -> List[Any]:
     return [trial for trial in study.trials if trial.state.name in ("COMPLETE", "PRUNED")]
 
 
-def picture(trials: List[Any], values: List[Tuple[float, float]], label: str, log: bool) -> str:
-    """Scores over the trials or over a parameter."""
-    import math
-
-    width, height, edge = 420, 160, 12
-    xs = [math.log10(x) if log else x for x, _ in values]
-    ys = [y for _, y in values]
-    left, right, low, high = min(xs), max(xs), min(ys), max(ys)
-    dots = []
-    for trial, x, y in zip(trials, xs, ys):
-        across = edge + (x - left) / ((right - left) or 1) * (width - 2 * edge)
-        up = height - edge - (y - low) / ((high - low) or 1) * (height - 2 * edge)
-        title = f"trial {trial.number + 1}: {y:.5f}, " + ", ".join(f"{k} = {v}" for k, v in trial.params.items())
-        fill = "currentColor" if trial.state.name == "COMPLETE" else "none"
-        dots.append(
-            f'<circle cx="{across:.1f}" cy="{up:.1f}" r="4" fill="{fill}" stroke="currentColor">'
-            f"<title>{escape(title)}</title></circle>"
-        )
-    return (
-        f'<figure><svg viewBox="0 0 {width} {height}" role="img"><rect width="{width}" height="{height}" fill="none" '
-        f'stroke="currentColor" stroke-opacity=".3"/>{"".join(dots)}</svg><figcaption>{escape(label)}: '
-        f"{min(x for x, _ in values):.4g} to {max(x for x, _ in values):.4g}; height: {low:.4f} to {high:.4f}"
-        "</figcaption></figure>"
-    )
+def dots(trials: List[Any], x: str, values: List[float], metric: str, log: bool) -> Dict[str, Any]:
+    """A chart of scores over the trials or over a parameter: a point for each trial."""
+    series = []
+    for name, state in (("finished", "COMPLETE"), ("ended early", "PRUNED")):
+        own = [(value, t) for value, t in zip(values, trials) if t.state.name == state]
+        tips = [
+            f"trial {t.number + 1}: {t.value:.5f}, " + ", ".join(f"{k} = {v}" for k, v in t.params.items())
+            for _, t in own
+        ]
+        if own:
+            points = [[value, t.value] for value, t in own]
+            series.append({"name": name, "dots": True, "points": points, "tips": tips})
+    return {"chart": {"kind": "lines", "title": f"{metric} over {x}", "x": x, "logX": log, "series": series}}
 
 
-def page(study: Any, metric: str, spaces: List[Space]) -> str:
-    """The trials as an HTML page."""
-    trials = [trial for trial in finished(study) if trial.value is not None]
-    pictures = [picture(trials, [(t.number + 1, t.value) for t in trials], "trial", False)]
-    for space in spaces:
-        if space.choices is None:
-            values = [(t.params[space.key], t.value) for t in trials]
-            pictures.append(picture(trials, values, space.key, space.log))
-    rows = []
-    for t in sorted(trials, key=lambda t: t.value, reverse=larger_is_better(metric)):
-        params = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in t.params.values()]
-        cells = [str(t.number + 1), f"{t.value:.5f}", t.state.name.lower(), *params]
-        rows.append("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>")
-    head = "".join(f"<th>{escape(n)}</th>" for n in ["trial", metric, "end", *(s.key for s in spaces)])
-    return (
-        '<!doctype html><html lang="en"><meta charset="utf-8"><title>tessera tune</title><style>:root{color-scheme:'
-        "light dark}body{font:15px sans-serif;margin:2em auto;max-width:960px;padding:0 1em}figure{display:"
-        "inline-block;margin:.5em;width:420px;max-width:100%}td,th{padding:.2em .8em;text-align:left}</style>"
-        f"<h1>{escape(metric)} of {len(trials)} trials</h1><p>A dot is a trial, its height the best {escape(metric)} "
-        f"of its validations; hollow dots ended early.</p>{''.join(pictures)}"
-        f"<table><tr>{head}</tr>{''.join(rows)}</table></html>\n"
-    )
+def page_parts(study: Any, metric: str, spaces: List[Space]) -> List[Dict[str, Any]]:
+    """The trials as parts of a page."""
+    trials = [t for t in finished(study) if t.value is not None and math.isfinite(t.value)]
+    best = sorted(trials, key=lambda t: t.value, reverse=larger_is_better(metric))
+    facts = [[f"best {metric}, in trial {t.number + 1}", t.value] for t in best[:1]]
+    charts = [dots(trials, "trial", [t.number + 1 for t in trials], metric, False)]
+    charts += [
+        dots(trials, s.key, [t.params[s.key] for t in trials], metric, s.log) for s in spaces if s.choices is None
+    ]
+    rows = [{"trial": t.number + 1, metric: t.value, "end": t.state.name.lower(), **t.params} for t in best]
+    return [
+        {"facts": [*facts, ["trials", len(trials)]]},
+        {"text": f"A point is a trial, its height the best {metric} of its validations."},
+        *charts,
+        {"heading": "Trials"},
+        {"table": rows},
+    ]
+
+
+def page_text(options: argparse.Namespace, parts: List[Dict[str, Any]]) -> str:
+    """The page; ``Wrong``: the program was installed without what pages are made from."""
+    page = runpy.run_path(os.path.join(os.path.dirname(__file__), "_page.py"))["page"]
+    text = page(os.path.dirname(os.path.dirname(options.program)), "tessera tune", parts)
+    if text is None:
+        raise Wrong("--html: this Tessera has no share/tessera/page.html, which pages are made from: install it again")
+    return text
 
 
 def parsed(words: List[str]) -> argparse.Namespace:
@@ -317,6 +311,8 @@ def tune(options: argparse.Namespace) -> int:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     tuning = Tuning(options, optuna)
+    if options.html:
+        page_text(options, [])
     tuning.open()
     done = len(finished(tuning.study))
     if done:
@@ -336,7 +332,7 @@ def tune(options: argparse.Namespace) -> int:
     tuning.study.set_user_attr("metric", metric)
     if options.html:
         with open(options.html, "w", encoding="utf-8") as file:
-            file.write(page(tuning.study, metric, tuning._spaces))
+            file.write(page_text(options, page_parts(tuning.study, metric, tuning._spaces)))
     print(f"best: {metric} {best.value:.5f}, in trial {best.number + 1} of {len(tuning.study.trials)}")
     print(f"  tessera train --config {options.job}" + "".join(f" --set {c}" for c in options.set), end="")
     for key, value in best.params.items():

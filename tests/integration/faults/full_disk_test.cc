@@ -46,10 +46,10 @@ TEST_F(FullDisk, TakesNoFileThatIsAskedFor) {
     EXPECT_EQ(done.status, status) << done.output;
     EXPECT_THAT(done.output, testing::EndsWith("tessera " + command[0] + ": " + sentence + "\n"));
   };
-  const std::string picture = folder_.file("plan.svg");
+  const std::string picture = folder_.file("plan.html");
   std::filesystem::create_symlink(kFull, picture);
   refused({"stats", "--config", config_, "--hot", kFull}, 1, "cannot write to /dev/full");
-  refused({"plan", "--config", config_, "--picture", picture}, 2, "--picture: cannot write " + picture);
+  refused({"plan", "--config", config_, "--picture", picture}, 1, "cannot write " + picture + ": is the disk full?");
   ASSERT_EQ(run_tessera({"train", "--config", config_, "--save", folder_.file("saved")}).status, 0);
   refused({"train", "--config", config_, "--set", str_cat("report.json=\"", kFull, "\"")}, 1,
           "cannot write the report to /dev/full");

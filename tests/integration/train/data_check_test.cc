@@ -58,7 +58,8 @@ TEST(DataCheck, SaysWhatIsDifferent) {
                     HasSubstr("kind: the training files have numbers, these have texts, such as \"x\""),
                     HasSubstr("old: the column is missing"), HasSubstr("extra: the column is new")));
   EXPECT_THAT(done.output, Not(HasSubstr("day:")));
-  EXPECT_THAT(contents(folder.file("page.html")), AllOf(HasSubstr("<svg"), HasSubstr("New files: ")));
+  EXPECT_THAT(contents(folder.file("page.html")),
+              AllOf(HasSubstr("{\"kind\":\"columns\""), HasSubstr("\"New files\"")));
 }
 
 TEST(DataCheck, WrongUses) {

@@ -324,7 +324,7 @@ TEST_F(Describe, TrainsOnATableAsItIs) {
   EXPECT_EQ(columns.at("when hour").take, "hour");
   EXPECT_EQ(columns.at("year").missing->word, "mean");
   EXPECT_GT(test_metric(train("8"), "auc"), 0.9) << job_;
-  EXPECT_THAT(contents(file("page.html")), HasSubstr("<svg"));
+  EXPECT_THAT(contents(file("page.html")), HasSubstr("{\"kind\":\"columns\""));
 }
 
 TEST_F(Describe, OtherEncodingsAreRead) {

@@ -1,11 +1,11 @@
 #include "bench/report/page.h"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
-#include "bench/report/html.h"
 #include "bench/report/plots.h"
 #include "bench/report/record.h"
-#include "bench/report/svg.h"
 #include "tessera/error.h"
 
 namespace tessera::cli {
@@ -19,38 +19,62 @@ std::vector<Line> only(const std::vector<Line>& lines, const char* bench) {
   return out;
 }
 
-// Puts a further table after the rows for each field that is itself an object, such as stages_us.
-std::string with_inner_tables(const std::vector<Line>& rows) {
-  std::vector<Line> outer;
-  std::vector<std::string> inner;  // names of such fields
-  for (const Line& row : rows) {
-    outer.push_back({{"bench", row["bench"]}});
-    for (const auto& [key, value] : row.items()) {
-      if (!value.is_object())
-        outer.back()[key] = value;
-      else if (std::find(inner.begin(), inner.end(), key) == inner.end())
-        inner.push_back(key);
+// A field's name for people: "median_us" is "median (µs)".
+std::string readable(std::string key) {
+  static constexpr std::array<std::pair<std::string_view, const char*>, 6> kUnits{{{"_per_s", " a second"},
+                                                                                   {"_us", " (µs)"},
+                                                                                   {"_gbps", " (GB/s)"},
+                                                                                   {"_gib", " (GiB)"},
+                                                                                   {"_percent", " (%)"},
+                                                                                   {"_s", " (s)"}}};
+  for (const auto& [ending, unit] : kUnits) {
+    if (key.ends_with(ending)) {
+      key = key.substr(0, key.size() - ending.size()) + unit;
+      break;
     }
   }
-  std::string out = html_table(outer);
-  const std::vector<Measured> results = measured(rows);
-  const std::vector<std::string> names = labels(results);
-  for (const std::string& field : inner) {
-    std::vector<Line> fields;
-    for (size_t i = 0; i < results.size(); ++i) {
-      if (!results[i].line.contains(field) || !results[i].line[field].is_object()) continue;
-      fields.push_back({{field, names[i]}});
-      for (const auto& [name, value] : results[i].line[field].items())
-        // `predict` gives a pair: predicted and measured
-        fields.back()[name] = value.is_array() ? Line(value.dump()) : value;
-    }
-    if (!fields.empty()) out += html_table(fields);
+  std::replace(key.begin(), key.end(), '_', ' ');
+  return key == "gbps" ? "GB/s" : key;
+}
+
+Line without_bench(const Line& row) {
+  Line out = Line::object();
+  for (const auto& [key, value] : row.items()) {
+    if (key != "bench" && !value.is_array() && !value.is_object()) out[readable(key)] = value;
   }
   return out;
 }
 
+PageParts table_of(const std::vector<Line>& rows) {
+  PageParts out = PageParts::array();
+  for (const Line& row : rows) out.push_back(without_bench(row));
+  return {{"table", out}};
+}
+
+// Puts a further table after the rows for each field that is itself an object, such as stages_us.
+void add_tables(PageParts* parts, const std::vector<Line>& rows) {
+  std::vector<std::string> inner;  // names of such fields
+  for (const Line& row : rows) {
+    for (const auto& [key, value] : row.items()) {
+      if (value.is_object() && std::find(inner.begin(), inner.end(), key) == inner.end()) inner.push_back(key);
+    }
+  }
+  parts->push_back(table_of(rows));
+  const std::vector<Measured> results = measured(rows);
+  const std::vector<std::string> names = labels(results);
+  for (const std::string& field : inner) {
+    PageParts fields = PageParts::array();
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (!results[i].line.contains(field) || !results[i].line[field].is_object()) continue;
+      fields.push_back({{readable(field), names[i]}});
+      fields.back().update(results[i].line[field]);  // `predict` gives pairs: predicted and measured
+    }
+    if (!fields.empty()) parts->push_back({{"table", fields}});
+  }
+}
+
 // One table per bench.
-std::string tables(const std::vector<Line>& rows) {
+PageParts tables(const std::vector<Line>& rows) {
   std::vector<std::pair<std::string, std::vector<Line>>> kinds;
   for (const Line& row : rows) {
     const std::string kind = value_text(row["bench"]);
@@ -58,8 +82,8 @@ std::string tables(const std::vector<Line>& rows) {
     if (known == kinds.end()) known = kinds.insert(kinds.end(), {kind, {}});
     known->second.push_back(row);
   }
-  std::string out;
-  for (const auto& [kind, of_kind] : kinds) out += with_inner_tables(of_kind);
+  PageParts out = PageParts::array();
+  for (const auto& [kind, of_kind] : kinds) add_tables(&out, of_kind);
   return out;
 }
 
@@ -77,7 +101,7 @@ std::string abbreviations(const std::vector<Line>& lines) {
     if (std::any_of(lines.begin(), lines.end(), [name = name](const Line& line) { return line.contains(name); }))
       text += str_cat(text.empty() ? "" : ", ", name, ": ", meaning);
   }
-  return text.empty() ? "" : "<p>" + escaped(text) + ".</p>\n";
+  return text.empty() ? "" : text + ".";
 }
 
 // The line under the title: machine, noise and time.
@@ -90,44 +114,53 @@ std::string circumstances_text(const Line& run) {
   return text;
 }
 
-std::string changes(const std::vector<Line>& lines) {
+PageParts changes(const std::vector<Line>& lines) {
   const std::vector<Line> summary = only(lines, "compared"), changed = only(lines, "change");
-  if (summary.empty()) return "";
-  std::string out = "<p>" + escaped(comparison_text(summary[0])) + "</p>\n";
-  return out + (changed.empty() ? "" : html_table(changed));
+  PageParts out = PageParts::array();
+  if (!summary.empty()) out.push_back({{"text", comparison_text(summary[0])}});
+  if (!changed.empty()) out.push_back(table_of(changed));
+  return out;
+}
+
+Line last_run(const std::vector<Line>& lines) {
+  const std::vector<Line> runs = only(lines, "run");
+  return runs.empty() ? Line::object() : runs.back();
 }
 
 }  // namespace
 
-std::string page(const std::vector<Line>& lines) {
-  const std::vector<Line> runs = only(lines, "run");
-  const Line run = runs.empty() ? Line::object() : runs.back();
-  const std::string title = "tessera bench " + value_text(run.value("name", Line("")));
+std::string bench_title(const std::vector<Line>& lines) {
+  return "tessera bench " + value_text(last_run(lines).value("name", Line("")));
+}
+
+PageParts bench_parts(const std::vector<Line>& lines) {
   const std::vector<Measured> results = measured(lines);
-  const std::vector<Line> bars = only(lines, "bar");
-  std::string out = "<p>" + escaped(circumstances_text(run)) + "</p>\n<p>" + escaped(common_label(results)) + "</p>\n";
-  out += abbreviations(lines);
-  out += html_section("Bars on speed", "", bars.empty() ? "" : tables(bars));
-  out += html_section("What changed", "Beyond the noise of both runs.", changes(lines));
-  out += html_section("Times", "Medians; whiskers reach from p10 to p90.", time_bars(results));
-  out += html_section("As the work grows", "", growth_charts(results));
-  out += html_section(
-      "Against the gather limit",
-      "Bytes of rows a second. The dashed line is the limit that this machine reaches when it reads the same "
-      "rows and does nothing else.",
-      rooflines(results));
-  out += html_section("Stages", "", stage_bars(results));
+  PageParts out = PageParts::array();
+  for (const std::string& text : {circumstances_text(last_run(lines)), common_label(results), abbreviations(lines)}) {
+    if (!text.empty()) out.push_back({{"text", text}});
+  }
+  add_section(&out, "Bars on speed", "", tables(only(lines, "bar")));
+  add_section(&out, "What changed", "Beyond the noise of both runs.", changes(lines));
+  add_section(&out, "Times", "Medians; whiskers reach from p10 to p90.", time_bars(results));
+  add_section(&out, "As the work grows", "", growth_charts(results));
+  add_section(&out, "Against the gather limit",
+              "Bytes of rows a second. The dashed line is the limit that this machine reaches when it reads the same "
+              "rows and does nothing else.",
+              rooflines(results));
+  add_section(&out, "Stages", "", stage_bars(results));
   std::vector<Line> others;
   for (const Line& line : lines) {
     if (!is(line, "run") && !is(line, "bar") && !is(line, "change") && !is(line, "compared")) others.push_back(line);
   }
-  out += html_section("All figures", "", others.empty() ? "" : tables(others));
+  add_section(&out, "All figures", "", tables(others));
   std::string raw;
   for (const Line& line : lines) raw += line.dump(-1, ' ', false, Line::error_handler_t::replace) + "\n";
-  out += html_details("The same as JSON lines", raw);
-  return html_document(title, out);
+  out.push_back({{"details", "The same as JSON lines"}, {"text", raw}});
+  return out;
 }
 
-void write_page(const std::string& path, const std::vector<Line>& lines) { write_html(path, page(lines)); }
+void write_bench_page(const std::string& path, const std::vector<Line>& lines) {
+  write_page(path, bench_title(lines), bench_parts(lines));
+}
 
 }  // namespace tessera::cli

@@ -6,14 +6,10 @@
 #include <map>
 #include <set>
 
-#include "bench/report/charts.h"
-#include "bench/report/svg.h"
 #include "tessera/error.h"
 
 namespace tessera::cli {
 namespace {
-
-using namespace chart;
 
 // The text of those circumstances for which `keep` is true.
 std::string key_of(const Measured& m, const std::function<bool(const std::string&)>& keep) {
@@ -43,8 +39,8 @@ std::vector<std::vector<Measured>> by_workload(const std::vector<Measured>& resu
   });
 }
 
-// A caption for each group that tells it from the others.
-std::vector<std::string> captions(const std::vector<std::vector<Measured>>& groups) {
+// A caption for each group that tells it from the others; `one` if there is no other.
+std::vector<std::string> captions(const std::vector<std::vector<Measured>>& groups, const char* one) {
   std::vector<Measured> first;
   std::vector<std::string> contenders;
   for (const auto& group : groups) {
@@ -54,7 +50,7 @@ std::vector<std::string> captions(const std::vector<std::vector<Measured>>& grou
     }
   }
   std::vector<std::string> names = labels(first, contenders);
-  if (groups.size() == 1) names = {common_label(groups[0])};
+  if (groups.size() == 1) names = {one};
   return names;
 }
 
@@ -62,6 +58,8 @@ double number(const Measured& m, const char* key) {
   const auto found = m.line.find(key);
   return found != m.line.end() && found->is_number() ? found->get<double>() : 0;
 }
+
+PageParts chart(PageParts spec) { return {{"chart", std::move(spec)}}; }
 
 // The stages of a line in microseconds; empty if it has none.
 std::vector<std::pair<std::string, double>> stages_of(const Line& line) {
@@ -81,108 +79,56 @@ std::vector<std::pair<std::string, double>> stages_of(const Line& line) {
   return stages;
 }
 
-// One line chart of time over `key`.
-class GrowthChart {
- public:
-  GrowthChart(std::string key, std::vector<std::vector<Measured>> series)
-      : key_(std::move(key)), series_(std::move(series)) {
-    std::vector<Measured> first;
-    for (auto& points : series_) {
-      std::sort(points.begin(), points.end(), [&](const Measured& a, const Measured& b) { return x(a) < x(b); });
-      first.push_back(points.front());
-      for (const Measured& m : points) {
-        least_x_ = std::min(least_x_, x(m));
-        most_x_ = std::max(most_x_, x(m));
-        least_y_ = std::min(least_y_, m.us(m.time.p10));
-        most_y_ = std::max(most_y_, m.us(m.time.p90));
-      }
-    }
-    names_ = labels(first, {key_, "workload"});
-    for (const std::string& name : names_) legend_ = std::min(std::max(legend_, text_width(name) + 30), kWidestLabel);
-    least_y_ = std::pow(10.0, std::floor(std::log10(least_y_)));
-    most_y_ = std::pow(10.0, std::ceil(std::log10(most_y_) + 1e-9));
+// One line chart of time over `key`; each series has the results of one line.
+PageParts growth_chart(const std::string& key, std::vector<std::vector<Measured>> series) {
+  std::vector<Measured> first;
+  for (auto& points : series) {
+    std::sort(points.begin(), points.end(),
+              [&](const Measured& a, const Measured& b) { return number(a, key.c_str()) < number(b, key.c_str()); });
+    first.push_back(points.front());
   }
-
-  std::string text() const {
-    Svg svg(kWidth, kHeight + kTop + kAxis + 16, "time over " + key_);
-    for (double y = least_y_; y <= most_y_ * 1.01; y *= 10) {
-      svg.line(kLeft, place_y(y), right(), place_y(y), "grid");
-      svg.text(kLeft - 8, place_y(y) + 4, time_text(y), "end", "axis");
+  const std::vector<std::string> names = labels(first, {key, "workload"});
+  PageParts lines = PageParts::array();
+  for (size_t i = 0; i < series.size(); ++i) {
+    PageParts line = {{"name", names[i]}, {"points", PageParts::array()}};
+    for (const Measured& m : series[i]) {
+      line["points"].push_back({number(m, key.c_str()), m.us(m.time.median)});
+      line["low"].push_back(m.us(m.time.p10));
+      line["high"].push_back(m.us(m.time.p90));
     }
-    std::set<double> xs;
-    for (const auto& points : series_) {
-      for (const Measured& m : points) xs.insert(x(m));
-    }
-    double last = -1e9;
-    for (const double at : xs) {
-      svg.line(place_x(at), kTop, place_x(at), kTop + kHeight, "grid");
-      if (place_x(at) - last < text_width(number_text(at)) + 14) continue;
-      svg.text(last = place_x(at), kTop + kHeight + 18, number_text(at), "middle", "axis");
-    }
-    svg.text((kLeft + right()) / 2, kTop + kHeight + 38, key_, "middle", "axis");
-    for (size_t i = 0; i < series_.size(); ++i) draw(svg, i);
-    return figure("Time over " + key_ + ", both logarithmic; vertical lines: p10 to p90", svg.str());
+    lines.push_back(line);
   }
-
- private:
-  static constexpr double kHeight = 280, kLeft = 80;
-
-  double x(const Measured& m) const { return number(m, key_.c_str()); }
-  double right() const { return kWidth - legend_ - 20; }
-  double place_x(double v) const {
-    return kLeft + 12 + (right() - kLeft - 24) * std::log(v / least_x_) / std::log(most_x_ / least_x_);
-  }
-  double place_y(double v) const {
-    return kTop + kHeight * (1 - std::log(v / least_y_) / std::log(most_y_ / least_y_));
-  }
-
-  void draw(Svg& svg, size_t i) const {
-    std::string d;
-    for (const Measured& m : series_[i]) {
-      d += str_cat(d.empty() ? "M" : " L", place_x(x(m)), " ", place_y(m.us(m.time.median)));
-    }
-    svg.path(d, color(i), i >= kColors);
-    for (const Measured& m : series_[i]) {
-      const double at = place_x(x(m));
-      svg.line(at, place_y(m.us(m.time.p10)), at, place_y(m.us(m.time.p90)), "whisker");
-      svg.dot(at, place_y(m.us(m.time.median)), color(i),
-              str_cat(names_[i], ", ", key_, " ", number_text(x(m)), ": ", time_text(m.us(m.time.median))));
-    }
-    const double y = kTop + 10 + 20 * static_cast<double>(i);
-    svg.rect(right() + 16, y - 6, 14, 10, color(i));
-    svg.text(right() + 36, y + 4, cut_to(names_[i], legend_ - 20));
-  }
-
-  std::string key_;
-  std::vector<std::vector<Measured>> series_;
-  std::vector<std::string> names_;
-  double least_x_ = 1e300, most_x_ = 0, least_y_ = 1e300, most_y_ = 0, legend_ = 80;
-};
+  return chart({{"kind", "lines"},
+                {"title", "Time over " + key + ", both logarithmic; whiskers: p10 to p90"},
+                {"log", true},
+                {"unit", "us"},
+                {"x", key},
+                {"series", lines}});
+}
 
 }  // namespace
 
-std::string time_bars(const std::vector<Measured>& results) {
+PageParts time_bars(const std::vector<Measured>& results) {
   const auto groups = by_workload(results);
-  const auto names = captions(groups);
-  std::string out;
+  const auto names = captions(groups, "Median time");
+  PageParts out = PageParts::array();
   for (size_t g = 0; g < groups.size(); ++g) {
-    const std::vector<std::string> contenders = labels(groups[g]);
-    std::vector<Bar> bars;
-    for (size_t i = 0; i < groups[g].size(); ++i) {
-      const Measured& m = groups[g][i];
+    PageParts bars = {{"kind", "bars"}, {"title", names[g]}, {"unit", "us"}, {"labels", labels(groups[g])}};
+    for (const Measured& m : groups[g]) {
       const double median = m.us(m.time.median), low = m.us(m.time.p10), high = m.us(m.time.p90);
-      bars.push_back(
-          {contenders[i], time_text(median),
-           str_cat(contenders[i], ": median ", time_text(median), ", p10 ", time_text(low), ", p90 ", time_text(high)),
-           median, low, high});
+      bars["values"].push_back(median);
+      bars["low"].push_back(low);
+      bars["high"].push_back(high);
+      bars["tips"].push_back(
+          str_cat("median ", time_text(median), ", p10 ", time_text(low), ", p90 ", time_text(high)));
     }
-    out += bar_chart(names[g], bars, time_text);
+    out.push_back(chart(bars));
   }
   return out;
 }
 
-std::string growth_charts(const std::vector<Measured>& results) {
-  std::string out;
+PageParts growth_charts(const std::vector<Measured>& results) {
+  PageParts out = PageParts::array();
   std::vector<std::string> keys{"bytes", "B", "L", "T", "E", "D", "tables", "threads", "world"};
   for (const Measured& m : results) {
     const std::string grows = m.line.value("grows", "");
@@ -201,73 +147,64 @@ std::string growth_charts(const std::vector<Measured>& results) {
       for (const Measured& m : points) xs.insert(number(m, key.c_str()));
       return xs.size() < 2;
     });
-    if (!series.empty()) out += GrowthChart(key, std::move(series)).text();
+    if (!series.empty()) out.push_back(growth_chart(key, std::move(series)));
   }
   return out;
 }
 
-std::string rooflines(const std::vector<Measured>& results) {
-  std::string out;
+PageParts rooflines(const std::vector<Measured>& results) {
+  PageParts out = PageParts::array();
   const auto groups = by_workload(results);
-  const auto names = captions(groups);
+  const auto names = captions(groups, "Bytes of rows");
   for (size_t g = 0; g < groups.size(); ++g) {
     const auto is_limit = [](const Measured& m) { return m.line.value("pass", "") == "limit"; };
     const auto limit = std::find_if(groups[g].begin(), groups[g].end(), is_limit);
     if (limit == groups[g].end() || number(*limit, "gbps") <= 0) continue;
     const double roof = number(*limit, "gbps");
-    const std::vector<std::string> contenders = labels(groups[g]);
-    std::vector<Bar> bars;
-    for (size_t i = 0; i < groups[g].size(); ++i) {
-      const Measured& m = groups[g][i];
+    PageParts bars = {{"kind", "bars"},
+                      {"title", names[g]},
+                      {"unit", "GB/s"},
+                      {"labels", labels(groups[g])},
+                      {"marks", {{roof, "limit"}}}};
+    for (const Measured& m : groups[g]) {
       const double gbps = number(m, "gbps");
       const std::string share = number_text(std::round(100 * gbps / roof)) + " %";
-      bars.push_back({contenders[i], number_text(std::round(10 * gbps) / 10) + " GB/s, " + share,
-                      str_cat(contenders[i], ": ", number_text(gbps), " GB/s, ", share, " of the gather limit"), gbps,
-                      0, 0, roof});
+      bars["values"].push_back(gbps);
+      bars["texts"].push_back(number_text(std::round(10 * gbps) / 10) + " GB/s, " + share);
+      bars["tips"].push_back(str_cat(number_text(gbps), " GB/s, ", share, " of the gather limit"));
     }
-    out += bar_chart(names[g], bars, [](double x) { return number_text(x) + " GB/s"; });
+    out.push_back(chart(bars));
   }
   return out;
 }
 
-std::string stage_bars(const std::vector<Measured>& results) {
+PageParts stage_bars(const std::vector<Measured>& results) {
   std::vector<Measured> with;
   std::vector<std::string> stages;  // in the order of first use, so that a stage keeps its colour
-  double most = 0;
   for (const Measured& m : results) {
     const auto own = stages_of(m.line);
     if (own.empty()) continue;
     with.push_back(m);
-    double sum = 0;
     for (const auto& [name, us] : own) {
-      sum += us;
       if (std::find(stages.begin(), stages.end(), name) == stages.end()) stages.push_back(name);
     }
-    most = std::max(most, sum);
   }
-  if (with.empty() || most <= 0) return "";
-  const std::vector<std::string> names = labels(with);
-  double label = 60;
-  for (const std::string& name : names) label = std::min(std::max(label, text_width(name) + 12), kWidestLabel);
-  const double scale = (kWidth - label - kValueRoom) / most;
-  Svg svg(kWidth, 2 * kTop + kRow * static_cast<double>(with.size()), "stages of a step");
-  for (size_t i = 0; i < with.size(); ++i) {
-    const double y = kTop + kRow * static_cast<double>(i);
-    svg.text(label - 8, y + kRow / 2 + 2, cut_to(names[i], label - 10), "end");
-    double x = label, sum = 0;
-    for (const auto& [name, us] : stages_of(with[i].line)) {
-      const auto series = static_cast<size_t>(std::find(stages.begin(), stages.end(), name) - stages.begin());
-      svg.rect(x, y + 3, us * scale, kRow - 10, color(series), name + ": " + time_text(us));
-      x += us * scale;
-      sum += us;
+  if (with.empty()) return PageParts::array();
+  PageParts series = PageParts::array();
+  for (const std::string& stage : stages) {
+    std::vector<double> values;
+    for (const Measured& m : with) {
+      double value = 0;
+      for (const auto& [name, us] : stages_of(m.line)) value += name == stage ? us : 0;
+      values.push_back(value);
     }
-    svg.text(x + 8, y + kRow / 2 + 2, time_text(sum), "start", "value");
+    series.push_back({{"name", stage}, {"values", values}});
   }
-  std::string legend = "<p class=\"legend\">";
-  for (size_t s = 0; s < stages.size(); ++s) {
-    legend += "<span><i style=\"background:" + color(s) + "\"></i>" + escaped(stages[s]) + "</span> ";
-  }
-  return figure("Time of a step by stage", svg.str() + legend + "</p>\n");
+  return PageParts::array({chart({{"kind", "stacks"},
+                                  {"title", "Time of a step by stage"},
+                                  {"unit", "us"},
+                                  {"labels", labels(with)},
+                                  {"series", series}})});
 }
 
 }  // namespace tessera::cli

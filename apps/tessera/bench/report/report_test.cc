@@ -1,10 +1,8 @@
-// Tests what is made of a bench's lines: comparisons, bars, the page. If a browser is installed, it inspects the page.
+// Tests what is made of a bench's lines: comparisons, bars, the page.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <boost/property_tree/ptree.hpp>
-#include <boost/property_tree/xml_parser.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -13,13 +11,11 @@
 #include <sstream>
 
 #include "bench/report/bars.h"
-#include "bench/report/charts.h"
 #include "bench/report/circumstances.h"
 #include "bench/report/compare.h"
 #include "bench/report/page.h"
 #include "bench/report/peers.h"
 #include "bench/report/record.h"
-#include "bench/report/svg.h"
 #include "bench/report/workload_file.h"
 #include "command.h"
 #include "tessera/error.h"
@@ -28,7 +24,6 @@ namespace tessera::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -93,6 +88,14 @@ std::vector<Line> all_kinds() {
   lines.insert(lines.end(), bars.begin(), bars.end());
   lines.push_back(run_line());
   return lines;
+}
+
+PageParts charts_of(const PageParts& parts, const char* kind) {
+  PageParts out = PageParts::array();
+  for (const PageParts& part : parts) {
+    if (part.contains("chart") && part["chart"]["kind"] == kind) out.push_back(part["chart"]);
+  }
+  return out;
 }
 
 std::string message_of(const std::function<void()>& body) {
@@ -188,7 +191,7 @@ TEST(Compare, RoundsOfTwoRunsAreRankedAndNotPaired) {
   EXPECT_THAT(text, HasSubstr("rank test (Mann-Whitney)"));
   EXPECT_THAT(text, HasSubstr("used 3.5 % of the processors in the old run and 3.5 % in the new one"));
   EXPECT_THAT(text, Not(HasSubstr("quartiles that")));
-  EXPECT_THAT(page(far), HasSubstr("rank test (Mann-Whitney)"));
+  EXPECT_THAT(bench_parts(far).dump(), HasSubstr("rank test (Mann-Whitney)"));
 }
 
 TEST(Compare, FewRoundsAreJudgedByQuartiles) {
@@ -444,9 +447,10 @@ TEST(Peers, AreOfTheWorkloadThatTheyFit) {
   EXPECT_EQ(peers[0]["L"], 20);
   EXPECT_FALSE(peers[0].contains("kernel"));
   EXPECT_THAT(strangers, ElementsAre(HasSubstr("Odd pass=forward T=1 E=1000000 D=65")));
-  const std::string text = page({own, peers[0]});
-  EXPECT_THAT(text, HasSubstr("FBGEMM: median 300 us"));
-  EXPECT_THAT(text, HasSubstr("cpu: median 100 us"));
+  const PageParts bars = charts_of(bench_parts({own, peers[0]}), "bars");
+  ASSERT_EQ(bars.size(), 1u);
+  EXPECT_EQ(bars[0]["labels"], Line({"cpu", "FBGEMM"}));
+  EXPECT_EQ(bars[0]["values"], Line({100.0, 300.0}));
 }
 
 TEST(Peers, AreNoChange) {
@@ -518,35 +522,36 @@ TEST(Workloads, WhatCannotBeIsOneSentence) {
               HasSubstr("has no workload \"c\"; it has a, b"));
 }
 
-TEST(Page, IsWellFormedAndNeedsNothingElse) {
-  const std::string text = page(all_kinds());
-  std::istringstream in(text);
-  boost::property_tree::ptree tree;
-  ASSERT_NO_THROW(boost::property_tree::read_xml(in, tree));
-  for (const char* outside : {"http:", "https:", "src=", "href=", "url(", "@import", "<script"}) {
-    EXPECT_THAT(text, Not(HasSubstr(outside)));
+TEST(Page, HasAPlotOfEachKindAndItsSections) {
+  const PageParts parts = bench_parts(all_kinds());
+  std::vector<std::string> headings;
+  for (const PageParts& part : parts) {
+    if (part.contains("heading")) headings.push_back(part["heading"]);
   }
-  EXPECT_THAT(text, Not(HasSubstr("& <others>")));
-  EXPECT_THAT(text, HasSubstr("row_wise &amp; &lt;others&gt;"));
-  EXPECT_THAT(text, HasSubstr("prefers-color-scheme: dark"));
-  for (const char* part : {"Bars on speed", "Times", "As the work grows", "Against the gather limit", "Stages"}) {
-    EXPECT_THAT(text, HasSubstr(part));
-  }
+  EXPECT_THAT(headings, ElementsAre("Bars on speed", "Times", "As the work grows", "Against the gather limit", "Stages",
+                                    "All figures"));
+  const PageParts growth = charts_of(parts, "lines");
+  ASSERT_EQ(growth.size(), 1u);
+  EXPECT_EQ(growth[0]["series"][0]["name"], "tcp");
+  EXPECT_EQ(growth[0]["series"][0]["points"][0], Line({4096.0, 5 + 4096.0 / 9000}));
+  EXPECT_EQ(growth[0]["series"][0]["low"].size(), 3u);
+  EXPECT_EQ(bench_title(all_kinds()), "tessera bench lookup");
 }
 
 TEST(Page, HasEveryFigure) {
   const std::vector<Line> lines = all_kinds();
-  const std::string text = page(lines);
-  for (const Line& line : lines) {
-    EXPECT_THAT(text, HasSubstr(escaped(line.dump())));
-    if (line["bench"] == "run") continue;
-    for (const auto& [key, value] : line.items()) {
-      if (key == "bench") continue;
-      EXPECT_THAT(text, AnyOf(HasSubstr(">" + escaped(value_text(value)) + "</td>"),
-                              // a value common to all rows of its table
-                              HasSubstr(key + " " + escaped(value_text(value)))))
-          << key;
+  const PageParts parts = bench_parts(lines);
+  PageParts cells;
+  for (const PageParts& part : parts) {
+    for (const PageParts& row : part.value("table", PageParts::array())) {
+      for (const auto& [column, value] : row.items()) cells.push_back(value);
     }
+  }
+  for (const Line& line : lines) {
+    EXPECT_THAT(parts.back()["text"].get<std::string>(), HasSubstr(line.dump()));
+    if (line["bench"] == "run") continue;
+    for (const auto& [key, value] : line.items())
+      EXPECT_TRUE(key == "bench" || std::find(cells.begin(), cells.end(), value) != cells.end()) << key;
   }
 }
 
@@ -562,119 +567,28 @@ TEST(Lines, NumbersHaveNoExponent) {
   EXPECT_EQ(time_text(4.2e9), "4200 s");
 }
 
-TEST(Page, EveryStageHasItsColour) {
-  Line line{{"bench", "train"}, {"B", 256}, {"median_us", 1300.0}, {"stages_us", Line::object()}};
-  for (int i = 0; i < 13; ++i) line["stages_us"][str_cat("stage ", i)] = 100.0;
-  const std::string text = page({line});
-  std::set<std::string> colors;
-  const std::string before = "<i style=\"background:";
-  for (size_t at = text.find(before); at != std::string::npos; at = text.find(before, at + 1)) {
-    const std::string color = text.substr(at + before.size(), text.find('"', at + before.size()) - at - before.size());
-    colors.insert(color);
-    EXPECT_THAT(text, HasSubstr(" " + color.substr(4, color.size() - 5) + ": #")) << color << " is not set";
-  }
-  EXPECT_EQ(colors.size(), 13u);
-}
-
-TEST(Page, ATableOfStagesStandsBehindThatOfTimes) {
+TEST(Page, StagesAreStackedAndTheirTableFollowsThatOfTimes) {
   Line one = step_line("table_wise", 90), two = step_line("row_wise", 120);
   one["stages_us"] = {{"route", 1.25}, {"combine", 3.5}};
-  two["stages_us"] = {{"route", 2.75}, {"combine", 4.5}};
-  const std::string text = page({one, two});
-  const size_t row = text.find("<td>row_wise</td><td class=\"number\">2.75</td><td class=\"number\">4.5</td>");
-  ASSERT_NE(row, std::string::npos) << text;
-  EXPECT_LT(text.find("<th>stages_<wbr/>us</th><th>route</th><th>combine</th>"), row);
-  EXPECT_EQ(text.find("route 1.25"), std::string::npos);
+  two["stages_us"] = {{"combine", 4.5}, {"route", 2.75}};
+  const PageParts parts = bench_parts({one, two});
+  const PageParts stacks = charts_of(parts, "stacks");
+  ASSERT_EQ(stacks.size(), 1u);
+  EXPECT_EQ(stacks[0]["series"][0], Line({{"name", "route"}, {"values", {1.25, 2.75}}}));
+  const PageParts& table = parts[parts.size() - 2]["table"];
+  EXPECT_EQ(table[1], Line({{"stages (µs)", "row_wise"}, {"combine", 4.5}, {"route", 2.75}}));
+  EXPECT_TRUE(parts[parts.size() - 3]["table"][0].contains("median (µs)"));
 }
 
 TEST(Page, ExplainsItsOneLetterNames) {
-  const std::string text = page(all_kinds());
-  EXPECT_THAT(text, HasSubstr("T: tables, E: rows of each table, D: columns of each table, B: samples of a batch"));
-  EXPECT_THAT(page({collective_line("tcp", 4096, 5)}), Not(HasSubstr("T: tables")));
-}
-
-TEST(Page, OfOddLinesIsWellFormed) {
-  for (const std::vector<Line>& lines :
-       {std::vector<Line>{}, {run_line("\x01<&\xff\"")}, {step_line("]]>", 1e-9), step_line("x", 1e12)}}) {
-    std::istringstream in(page(lines));
-    boost::property_tree::ptree tree;
-    EXPECT_NO_THROW(boost::property_tree::read_xml(in, tree));
-  }
-}
-
-TEST(Page, TextsAreEscaped) {
-  EXPECT_EQ(escaped("a<b>&\"\x02 \xc3\xa4 \xc3"), "a&lt;b&gt;&amp;&quot;  \xc3\xa4 ?");
-  EXPECT_EQ(cut_to("short", 100), "short");
-  EXPECT_EQ(cut_to("\xc3\xa4\xc3\xa4\xc3\xa4", 35), "\xc3\xa4\xc3\xa4…");
+  EXPECT_THAT(bench_parts(all_kinds()).dump(),
+              HasSubstr("T: tables, E: rows of each table, D: columns of each table, B: samples of a batch"));
+  EXPECT_THAT(bench_parts({collective_line("tcp", 4096, 5)}).dump(), Not(HasSubstr("T: tables")));
 }
 
 TEST(Page, AFileThatCannotBeWrittenIsOneSentence) {
   EXPECT_THAT(message_of([] { check_writable("/no/such/folder/x.html"); }), HasSubstr("/no/such/folder/x.html"));
   EXPECT_THAT(message_of([] { check_writable("/tmp"); }), HasSubstr("cannot write /tmp"));
-}
-
-// Standard output of a command; empty if it fails.
-std::string output_of(const std::string& command) {
-  std::string text;
-  std::FILE* pipe = ::popen(command.c_str(), "r");
-  if (pipe == nullptr) return text;
-  char buffer[4096];
-  while (const size_t n = std::fread(buffer, 1, sizeof(buffer), pipe)) text.append(buffer, n);
-  return ::pclose(pipe) == 0 ? text : "";
-}
-
-// Counts the texts that lie outside of their image or on another text, and tells whether the page or a table is too
-// wide.
-constexpr const char* kInspection = R"(<script>
-  const inside = (a, b) =>
-    a.left >= b.left - 1 && a.right <= b.right + 1 && a.top >= b.top - 1 && a.bottom <= b.bottom + 1;
-  const apart = (a, b) => a.right <= b.left || b.right <= a.left || a.bottom <= b.top || b.bottom <= a.top;
-  let cut = 0, overlaps = 0;
-  for (const svg of document.querySelectorAll('svg')) {
-    const boxes = [...svg.querySelectorAll('text')].map(t => t.getBoundingClientRect());
-    boxes.forEach((b, i) => { cut += !inside(b, svg.getBoundingClientRect());
-      boxes.slice(0, i).forEach(o => overlaps += !apart(o, b)); });
-  }
-  const wide = document.documentElement.scrollWidth > innerWidth ||
-    [...document.querySelectorAll('.wide')].some(box => box.scrollWidth > box.clientWidth);
-  document.title = `images ${document.querySelectorAll('svg').length} cut ${cut} overlaps ${overlaps} wide ${wide}`;
-</script></body>)";
-
-TEST(Page, IsDrawnByABrowser) {
-  const std::string browser = output_of(
-      "command -v chromium-headless-shell || command -v chromium || command -v chromium-browser || command -v "
-      "google-chrome");
-  if (browser.empty()) GTEST_SKIP() << "no chromium here: scripts/install_packages brings chromium-headless-shell";
-  const TemporaryFolder folder;
-  std::string text = page(all_kinds());
-  text.replace(text.find("</body>"), 7, kInspection);
-  const std::string file = folder.write("page.html", text);
-  for (const char* size : {"1300,900", "800,900"}) {
-    const std::string dom =
-        output_of("HOME=" + folder.path().string() + " timeout 60 " + browser.substr(0, browser.find('\n')) +
-                  " --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --window-size=" + size +
-                  " --user-data-dir=" + folder.path().string() + "/profile --dump-dom file://" + file + " 2>/dev/null");
-    ASSERT_FALSE(dom.empty()) << "the browser failed or took more than a minute";
-    const size_t title = dom.find("<title>images ");
-    ASSERT_NE(title, std::string::npos) << dom.substr(0, 300);
-    const std::string seen = dom.substr(title + 7, dom.find("</title>", title) - title - 7);
-    EXPECT_THAT(seen, HasSubstr(" cut 0 overlaps 0 wide false")) << size;
-    EXPECT_THAT(seen, Not(HasSubstr("images 0 ")));
-  }
-}
-
-TEST(Charts, ManyPointsAreMeansOfNeighboursAndNaNsAreLeftOut) {
-  Curve curve{"loss", {}};
-  for (int i = 1; i <= 1000; ++i) curve.points.emplace_back(i, i % 2 ? 1.0 : 3.0);
-  const std::string many = curve_chart("Loss", "step", {curve});
-  EXPECT_EQ(many.find("<circle"), std::string::npos);
-  EXPECT_LT(std::count(many.begin(), many.end(), 'L'), 420);
-  curve.points = {{1, 0.5}, {2, std::nan("")}, {3, 0.7}};
-  const std::string few = curve_chart("Loss", "step", {curve, {"other", {{2, 0.6}}}});
-  EXPECT_THAT(few, HasSubstr("<title>loss at 3: 0.7</title>"));
-  EXPECT_THAT(few, HasSubstr("<title>other at 2: 0.6</title>"));
-  EXPECT_EQ(few.find("nan"), std::string::npos);
-  EXPECT_EQ(curve_chart("Nothing", "step", {{"a", {}}, {"b", {{1, std::nan("")}}}}), "");
 }
 
 }  // namespace

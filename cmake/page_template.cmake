@@ -1,0 +1,18 @@
+# tessera_page_template(OUT): writes OUT, the page that the program and the Python package fill with data. It holds
+# Chart.js with its licence; without them, pages have tables and no plots, and say so.
+function(tessera_page_template out)
+  set(folder ${PROJECT_SOURCE_DIR}/apps/tessera/page)
+  set(chart_js "")
+  set(chart_licence "It is not in this page.\n")
+  if(TESSERA_PLOTS)
+    file(READ ${CHART_JS} chart_js)
+    file(READ ${CHART_LICENCE} chart_licence)
+  endif()
+  foreach(part page.css page.js charts.js run.js)
+    file(READ ${folder}/${part} text)
+    string(REPLACE "." "_" name ${part})
+    set(${name} "${text}")
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${folder}/${part})
+  endforeach()
+  configure_file(${folder}/page.html.in ${out} @ONLY)
+endfunction()

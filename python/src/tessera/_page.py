@@ -1,0 +1,19 @@
+"""Pages as the program writes them. Without imports of the package, because ``tessera tune`` runs without the library."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, List, Mapping, Optional
+
+
+def page(home: str, title: str, parts: List[Mapping[str, Any]]) -> Optional[str]:
+    """An HTML page that needs no network; its script draws the parts (apps/tessera/page/page.js). home: the folder of
+    ``bin/tessera``. None: there is no file in it that pages are made from."""
+    for folder in (home, os.path.dirname(home)):  # Debian's libraries are one folder further down
+        path = os.path.join(folder, "share", "tessera", "page.html")
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                data = json.dumps({"title": title, "parts": parts}).replace("<", "\\u003c")
+                return file.read().replace("<!--DATA-->", data, 1)
+    return None
