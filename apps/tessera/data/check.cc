@@ -178,7 +178,10 @@ PageParts differences_page(const FilesSeen& train, const FilesSeen& now, const s
   PageParts out = PageParts::array({{{"text", about}}});
   const auto section = [&](const std::string& name) {
     std::string text;
-    for (const Difference& d : all) text += d.column == name ? d.sentence + ". " : "";
+    for (const Difference& d : all) {
+      if (d.column == name) text += (text.empty() ? "" : "; ") + d.sentence;
+    }
+    if (!text.empty() && !text.ends_with('.')) text += '.';
     PageParts cards = PageParts::array();
     for (const FilesSeen* files : {&train, &now}) {
       const ColumnSeen* c = find(*files, name);

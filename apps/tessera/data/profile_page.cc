@@ -1,7 +1,9 @@
 #include "data/profile_page.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <cstdio>
 
 #include "data/columns_toml.h"
 #include "data/toml_text.h"
@@ -15,35 +17,46 @@ struct Bin {
   double height;
 };
 
-// Ranges of equal width between the 1st and the 99th percentile; the outermost ones include everything outside.
-std::vector<Bin> bins_of_numbers(const NumberSummary& numbers) {
-  constexpr size_t kBins = 24;
+constexpr size_t kMostBins = 24;
+
+// The date of days since 1970.
+std::string date_text(double days) {
+  const std::chrono::sys_days day{std::chrono::days{static_cast<int64_t>(std::floor(days))}};
+  const std::chrono::year_month_day date{day};
+  char text[32];
+  std::snprintf(text, sizeof(text), "%04d-%02u-%02u", static_cast<int>(date.year()),
+                static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()));
+  return text;
+}
+
+// Ranges of equal width between the 1st and the 99th percentile; the outermost ones include everything outside. Whole
+// numbers have ranges of whole numbers.
+std::vector<Bin> bins_of_numbers(const NumberSummary& numbers, std::string (*text)(double) = short_number) {
   const std::vector<double> sample = numbers.sample();
   double low = quantile(sample, 0.01), high = quantile(sample, 0.99);
   if (low == high) low = numbers.least(), high = numbers.most();
   if (low == high) return {};
-  std::vector<double> counts(kBins);
-  for (const double x : sample) {
-    const double at = std::clamp((x - low) / (high - low), 0.0, 1.0) * kBins;
-    counts[std::min(kBins - 1, static_cast<size_t>(at))] += 1;
-  }
+  const bool whole = numbers.whole() == numbers.count();
+  if (whole) low = std::floor(low), high = std::floor(high) + 1;
+  const double width = whole ? std::ceil((high - low) / kMostBins) : (high - low) / kMostBins;
+  const size_t bins = whole ? static_cast<size_t>(std::ceil((high - low) / width)) : kMostBins;
+  std::vector<double> counts(bins);
+  for (const double x : sample)
+    counts[static_cast<size_t>(std::clamp((x - low) / width, 0.0, static_cast<double>(bins - 1)))] += 1;
   std::vector<Bin> out;
-  const double width = (high - low) / kBins;
-  for (size_t i = 0; i < kBins; ++i) {
-    const double from = low + static_cast<double>(i) * width, share = counts[i] / static_cast<double>(sample.size());
-    out.push_back({short_number(from),
-                   str_cat(short_number(from), " to ", short_number(from + width), ": ",
-                           short_number(std::round(1000 * share) / 10), " %"),
-                   share});
+  for (size_t i = 0; i < bins; ++i) {
+    const double from = low + static_cast<double>(i) * width, to = whole ? from + width - 1 : from + width;
+    const double share = counts[i] / static_cast<double>(sample.size());
+    const std::string range = from == to ? text(from) : str_cat(text(from), " to ", text(to));
+    out.push_back({text(from), str_cat(range, ": ", short_number(std::round(1000 * share) / 10), " %"), share});
   }
   return out;
 }
 
 // The most frequent values.
 std::vector<Bin> bins_of_values(const ColumnSeen& c) {
-  constexpr size_t kBins = 24;
   std::vector<Bin> out;
-  for (size_t i = 0; i < std::min(kBins, c.values.size()); ++i)
+  for (size_t i = 0; i < std::min(kMostBins, c.values.size()); ++i)
     out.push_back(
         {c.values[i].text, str_cat(c.values[i].text, ": ", c.values[i].count), static_cast<double>(c.values[i].count)});
   return out;
@@ -80,8 +93,10 @@ std::string role_of(const Decision& d) {
 
 void add_histograms(PageParts* parts, const ColumnSeen& c) {
   const bool numbers = c.form == Form::kNumbers || c.form == Form::kWritten || c.form == Form::kTimes;
-  const bool few = c.exact && c.distinct <= 24;
-  add_histogram(parts, numbers && !few ? bins_of_numbers(c.numbers) : bins_of_values(c),
+  const bool few = c.exact && c.distinct <= static_cast<int64_t>(kMostBins);
+  add_histogram(parts,
+                numbers && !few ? bins_of_numbers(c.numbers, c.form == Form::kTimes ? date_text : short_number)
+                                : bins_of_values(c),
                 numbers && !few ? "Values" : "The most frequent values");
   add_histogram(parts, bins_of_numbers(c.lengths), "Items of a row");
 }
@@ -91,7 +106,7 @@ PageParts profile_page(const std::vector<ColumnSeen>& columns, const std::vector
   PageParts cards = PageParts::array();
   for (size_t i = 0; i < columns.size(); ++i) {
     const ColumnSeen& c = columns[i];
-    PageParts parts = PageParts::array({{{"text", str_cat(summary(c), ". ", role_of(decisions[i]), ".")}}});
+    PageParts parts = PageParts::array({{{"text", str_cat(summary(c), "; ", role_of(decisions[i]), ".")}}});
     add_histograms(&parts, c);
     cards.push_back({{"title", c.name.empty() ? "(without a name)" : c.name}, {"parts", parts}});
   }

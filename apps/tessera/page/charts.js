@@ -85,6 +85,7 @@ const settings = {
   },
 
   stacks(spec) {
+    spec.series = spec.series.filter(s => s.values.some(value => value > 0));
     const datasets = spec.series.map((s, i) => ({label: s.name, data: s.values, backgroundColor: color(i),
       maxBarThickness: 18}));
     const options = horizontal(spec);
@@ -128,7 +129,7 @@ const settings = {
       },
       scales: {
         x: {stacked: true, grid: {display: false}, title: {display: true, text: spec.x}, ticks: {maxRotation: 0}},
-        y: {stacked: true, afterFit: widen, ticks: ticksIn(spec.unit)},
+        y: {stacked: true, afterFit: widen, ...ticksIn(spec.unit)},
       },
     }};
   },
@@ -140,7 +141,17 @@ const logTicks = unit => ({callback(value, _, all) {
   const lead = Math.round(value / 10 ** Math.floor(Math.log10(value) + 1e-9));
   return lead === 1 || (all.length < 20 && (lead === 2 || lead === 5)) ? inUnit(value, unit) : '';
 }});
-const ticksIn = unit => ({maxTicksLimit: 7, callback: x => (x === 0 ? '0' : inUnit(x, unit))});
+// Ticks of an axis from 0. Those of bytes are round in KiB, MiB and so on.
+const ticksIn = unit => ({
+  ticks: {maxTicksLimit: 7, callback: x => (x === 0 ? '0' : inUnit(x, unit))},
+  afterBuildTicks(axis) {
+    if (unit !== 'bytes' || axis.max < 1024) return;
+    const one = 1024 ** Math.floor(Math.log(axis.max) / Math.log(1024)), rough = axis.max / one / 5;
+    const ten = 10 ** Math.floor(Math.log10(rough));
+    const step = one * ten * [1, 2, 5, 10].find(n => n * ten >= rough);
+    axis.ticks = Array.from({length: Math.floor(axis.max / step) + 1}, (_, i) => ({value: i * step}));
+  },
+});
 
 function horizontal(spec) {
   return {
@@ -153,7 +164,7 @@ function horizontal(spec) {
         label: at => `${at.dataset.label}: ${inUnit(at.parsed.x, spec.unit)}`}},
     },
     scales: {
-      x: {beginAtZero: true, ticks: ticksIn(spec.unit)},
+      x: {beginAtZero: true, ...ticksIn(spec.unit)},
       y: {grid: {display: false}, ticks: {autoSkip: false, color: css('--ink'),
         callback(i) { return cut(this.getLabelForValue(i), this.chart.width < 600 ? 26 : 48); }}},
     },

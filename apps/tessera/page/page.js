@@ -1,5 +1,5 @@
 // Draws the page that the JSON in #data describes: {"title": text, "parts": [part, ...]}. A part is one of
-//   {"heading": text}, {"text": text}, {"facts": [[name, value], ...]}, {"table": [{column: value}, ...]},
+//   {"heading": text}, {"text": text}, {"facts": [[name, value, unit], ...]}, {"table": [{column: value}, ...]},
 //   {"chart": ...} (charts.js), {"cards": [{"title", "parts"}, ...]}, {"details": summary, "text": text},
 //   {"plan": a sharding plan}, {"run": a run's report}, {"steps": a collection's statistics} (run.js).
 'use strict';
@@ -73,8 +73,8 @@ function table(rows) {
 const drawPart = {
   heading: part => element('h2', {}, part.heading),
   text: part => element('p', {}, part.text),
-  facts: part => element('div', {className: 'facts'}, ...part.facts.map(([name, value]) =>
-    element('div', {}, element('b', {}, valueText(value)), element('span', {}, name)))),
+  facts: part => element('div', {className: 'facts'}, ...part.facts.map(([name, value, unit]) =>
+    element('div', {}, element('b', {}, unit ? inUnit(value, unit) : valueText(value)), element('span', {}, name)))),
   table: part => table(part.table),
   details: part => element('details', {}, element('summary', {}, part.details), element('pre', {}, part.text)),
   cards: part => element('div', {className: 'row'}, ...part.cards.map(card => {

@@ -129,7 +129,12 @@ constexpr const char* kInspection = R"(<script>
     [...document.querySelectorAll('canvas')].some(c => c.getBoundingClientRect().right > innerWidth);
   const drawn = charts.filter(({canvas}) =>
     canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.some(x => x));
-  document.title += ` plots ${charts.length} drawn ${drawn.length} wide ${wide}`;
+  const told = charts.filter(({chart}) => {
+    chart.tooltip.setActiveElements([{datasetIndex: 0, index: 0}], {x: 0, y: 0});
+    chart.update();
+    return chart.tooltip.body.every(({lines}) => lines.join('').length > 0);
+  });
+  document.title += ` plots ${charts.length} drawn ${drawn.length} told ${told.length} wide ${wide}`;
 </script></body>)";
 
 TEST_F(PageFolder, IsDrawnByABrowser) {
@@ -141,7 +146,7 @@ TEST_F(PageFolder, IsDrawnByABrowser) {
     if (dom.empty()) GTEST_SKIP() << "no chromium here: scripts/install_packages brings chromium-headless-shell";
     const size_t title = dom.find("<title>") + 7;
     EXPECT_EQ(dom.substr(title, dom.find("</title>", title) - title),
-              plots ? "Films plots 7 drawn 7 wide false" : "Films plots 0 drawn 0 wide false");
+              plots ? "Films plots 7 drawn 7 told 7 wide false" : "Films plots 0 drawn 0 told 0 wide false");
     EXPECT_EQ(plots, dom.find("<p>This page has no plots") == std::string::npos);
     for (const char* shown :
          {"<h1>Films</h1>", "&lt;/script&gt;&lt;b&gt;no element&lt;/b&gt;", "<p>All: b x</p>", "<td class=\"good\">yes",

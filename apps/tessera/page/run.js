@@ -162,8 +162,10 @@ function stagesChart(stages, title) {
 
 function runFacts(report, best) {
   const judged = report.test && report.test.samples ? ['test', report.test] : best ? ['best validation', best] : null;
-  const facts = judged ? metricsOf(judged[1]).slice(0, 4).map(({head, kind, value}) =>
-    [`${judged[0]} ${kind}${head ? `, ${head}` : ''}`, value]) : [];
+  const all = judged ? metricsOf(judged[1]) : [];
+  const heads = new Set(all.map(({head}) => head)).size;
+  const facts = all.filter(({kind}) => heads < 2 || kind === all[0].kind).slice(0, 4).map(({head, kind, value}) =>
+    [`${judged[0]} ${kind}${head ? `, ${head}` : ''}`, value]);
   const {data, train} = report;
   if (report.model) facts.push(['model', report.model]);
   const rows = data && [data.train_rows, data.test_rows].map(numberText);

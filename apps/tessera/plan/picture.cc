@@ -1,9 +1,7 @@
 #include "plan/picture.h"
 
 #include <algorithm>
-#include <cmath>
 
-#include "bench/report/lines.h"
 #include "command.h"
 #include "tessera/error.h"
 
@@ -38,13 +36,11 @@ PageParts plan_page(const PlanResult& result) {
   double most = 0, slowest = 0;
   for (const Storage& s : result.rank_storage) most = std::max(most, static_cast<double>(s.hbm + s.ddr));
   for (const double ms : result.rank_perf) slowest = std::max(slowest, ms);
-  PageParts facts;
-  const auto add = [&](const std::string& name, const std::string& value) { facts.push_back({name, value}); };
-  add(count_of(static_cast<size_t>(where.hosts()), "host") + ", " + where.compute_device,
-      count_of(static_cast<size_t>(where.world_size), "rank"));
-  add("in the plan", count_of(result.chosen.size(), "table"));
-  add("memory of the fullest rank", number_text(std::round(most / 1048.576) / 1000) + " MiB");
-  add("predicted time of the slowest rank", time_text(1000 * slowest));
+  const std::string ranks = count_of(static_cast<size_t>(where.world_size), "rank"),
+                    hosts = count_of(static_cast<size_t>(where.hosts()), "host") + ", " + where.compute_device;
+  PageParts facts = PageParts::array({{hosts, ranks}, {"in the plan", count_of(result.chosen.size(), "table")}});
+  facts.push_back({"memory of the fullest rank", most, "bytes"});
+  facts.push_back({"predicted time of the slowest rank", 1000 * slowest, "us"});
   return PageParts::array({{{"facts", facts}},
                            {{"plan", plan_with_costs(result)}},
                            {{"details", "The same as text"}, {"text", result.report()}}});

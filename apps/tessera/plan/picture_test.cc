@@ -53,8 +53,8 @@ TEST(PlanPage, ShardsHaveTheirBytesAndTimes) {
   const PageParts parts = plan_page(r);
   EXPECT_EQ(parts[0]["facts"], PageParts::array({{"2 hosts, cpu", "4 ranks"},
                                                  {"in the plan", "2 tables"},
-                                                 {"memory of the fullest rank", "3 MiB"},
-                                                 {"predicted time of the slowest rank", "750 us"}}));
+                                                 {"memory of the fullest rank", 3 << 20, "bytes"},
+                                                 {"predicted time of the slowest rank", 750, "us"}}));
   const PageParts& modules = parts[1]["plan"]["modules"];
   const PageParts& film = modules[0]["tables"][0];
   EXPECT_EQ(film["shards"][1]["bytes"], 1000);

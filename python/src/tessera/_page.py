@@ -1,4 +1,4 @@
-"""Pages as the program writes them. Without imports of the package, because ``tessera tune`` runs without the library."""
+"""Pages as the program writes them. It imports nothing of the package: ``tessera tune`` runs without the library."""
 
 from __future__ import annotations
 
