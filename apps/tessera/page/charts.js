@@ -137,7 +137,7 @@ const settings = {
 
 const sumOf = (series, row) => series.reduce((sum, s) => sum + (s.values[row] || 0), 0);
 const widen = axis => { axis.width = Math.max(axis.width, 62); };  // so that plots line up
-const logTicks = unit => ({callback(value, _, all) {
+const logTicks = unit => ({maxRotation: 0, callback(value, _, all) {
   const lead = Math.round(value / 10 ** Math.floor(Math.log10(value) + 1e-9));
   return lead === 1 || (all.length < 20 && (lead === 2 || lead === 5)) ? inUnit(value, unit) : '';
 }});
