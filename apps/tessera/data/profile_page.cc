@@ -78,7 +78,6 @@ std::string role_of(const Decision& d) {
     case Decision::Kind::kLabel:
       return "the label";
     case Decision::Kind::kOtherLabel:
-      return "left out because " + d.reason;
     case Decision::Kind::kLeftOut:
       return "left out because " + d.reason;
     case Decision::Kind::kFeature:
