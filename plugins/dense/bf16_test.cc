@@ -146,7 +146,7 @@ TEST(Bf16, InferenceGivesASampleTheSameValuesInEveryBatch) {
   }
 }
 
-// As on a processor with AMX, whose products of few rows are others.
+// A processor with AMX makes products of few rows in another order.
 TEST(Bf16, FewRowsAreFilledUp) {
   if (no_bf16()) GTEST_SKIP() << "this processor has no products in bfloat16";
   constexpr int64_t kRows = 21, kIn = 70, kOut = 45, kStride = 50;

@@ -24,7 +24,7 @@ struct AllRows {
   int64_t count() const { return static_cast<int64_t>(ids.size()); }
 };
 
-// What this rank holds. All is borrowed.
+// The candidates that this rank holds, all borrowed.
 struct CandidatesHere {
   int64_t count = 0;
   const float* rows = nullptr;     // [count, width]

@@ -32,7 +32,7 @@ class SequenceGroups {
   size_t of(size_t group) const { return same_[group]; }
   bool is_input(size_t group) const { return group != kDense && group <= inputs_; }
   const std::string& name(size_t group) const { return names_[group - 1]; }
-  // Whether each rank has other rows of one set (DrawnFeature::split).
+  // split() marks a group of which each rank has other rows of one set (DrawnFeature::split).
   void split(size_t group) { split_.insert(group); }
   bool is_split(size_t group) const { return split_.count(group) > 0; }
 
