@@ -1,5 +1,6 @@
 // A sharder plugin with the fault that BAD_PLUGINS_VARIANT names. "none" has none; "other" has none either, but another
 // id.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cfenv>
@@ -9,6 +10,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <string_view>
+#include <thread>
 
 #include "tessera/abi/sharder.h"
 
@@ -107,11 +109,29 @@ __attribute__((used, aligned(4), section(TSR_NOTE_SECTION))) constexpr Note kNot
   std::signal(SIGUSR2, SIG_IGN);
 }
 
+// Appends to the file that a test names: a 'c' when the library is opened, an 'e' when its entry is called.
+void count(char what) {
+  const char* path = std::getenv("BAD_PLUGINS_COUNTS");
+  const int fd = path == nullptr ? -1 : ::open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) return;
+  if (::write(fd, &what, 1) != 1) std::abort();
+  ::close(fd);
+}
+
 struct Constructed {
   Constructed() {
+    count('c');
+    if (is("slow_constructor")) ::usleep(300'000);
+    if (is("starting_a_thread")) {
+      std::thread([] {
+        for (;;) ::pause();
+      }).detach();
+    }
+    while (is("endless_constructor")) ::pause();
     if (is("changes_process")) change_process();
     if (is("crashing_constructor")) raise(SIGSEGV);
     if (is("exiting_constructor")) std::exit(0);
+    if (is("mistaken_for_good") && std::getenv("BAD_PLUGINS_THROWS") != nullptr) throw std::runtime_error("changed");
     if (is("throwing_constructor")) throw std::runtime_error("from a static initialiser");
   }
 };
@@ -121,6 +141,7 @@ struct Constructed {
 
 #if !defined(BAD_PLUGINS_WITHOUT_ENTRY)
 const tsr_plugin* tessera_plugin_v1(const tsr_host*, tsr_error* err) {
+  count('e');
   if (is("throwing_entry")) throw std::runtime_error("from the entry");
   if (is("refusing_entry")) say(err, "it needs a licence");
   if (is("endless_entry")) say_without_end(err);

@@ -30,8 +30,12 @@ class BadPlugins : public testing::Test {
     std::string name = (fs::temp_directory_path() / "tessera_bad_XXXXXX").string();
     dir_ = fs::canonical(mkdtemp(name.data()));
     ::chmod(dir_.c_str(), 0755);
+    ::setenv("TESSERA_PLUGIN_CACHE", (dir_ / "cache").c_str(), 1);
   }
-  void TearDown() override { fs::remove_all(dir_); }
+  void TearDown() override {
+    ::unsetenv("TESSERA_PLUGIN_CACHE");
+    fs::remove_all(dir_);
+  }
 
   fs::path take(const std::string& variant, const std::string& name = "plugin.so") {
     fs::copy_file(fs::path(BAD_PLUGINS_DIR) / (variant + ".so"), dir_ / name);
@@ -109,11 +113,10 @@ constexpr Rule kRules[] = {
      "plugin"},
     {"duplicate_ids", State::kRejected, "lists tessera.sharder/1 \"bad\" twice"},
     {"throwing_entry", State::kRejected, "tessera_plugin_v1 threw an exception, which no plugin may do"},
-#ifndef TESSERA_TEST_SANITIZE  // ASan's own dlopen cannot be unwound
     {"throwing_constructor", State::kRejected, "threw an exception when it was opened: from a static initialiser"},
-#endif
     {"crashing_constructor", State::kRejected, "crashed when it was opened (SIGSEGV)"},
     {"exiting_constructor", State::kRejected, "ended the process with status 0 when it was opened"},
+    {"starting_a_thread", State::kAvailable, "started 1 thread when it was opened"},
     {"refusing_entry", State::kUnusable, "refuses this core: it needs a licence"},
     {"null_table", State::kUnusable, "refuses this core: it gives no reason"},
     {"zero_struct_size", State::kRejected,

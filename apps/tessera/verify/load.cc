@@ -9,7 +9,15 @@
 namespace tessera::cli::verify {
 namespace {
 
-void check_load_open(Subject& subject) { subject.component(); }
+// Opens the file as a job does, in a child process first, because an exception of a static initializer ends the process.
+void check_load_open(Subject& subject) {
+  subject.doing("opening the file");
+  plugin::Library library(subject.what().path);
+  const plugin::Trials trials{.kept_in = "", .longest_s = 15};
+  const std::string& reason = library.open(subject.host().raw(), &trials).reason;
+  if (!reason.empty()) throw Broken(reason, "docs/ABI.md, The rules");
+  subject.component();
+}
 
 tsr_entry entry_of(const Subject& subject) {
   void* handle = dlopen(subject.what().path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);

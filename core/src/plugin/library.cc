@@ -1,37 +1,28 @@
 #include "plugin/library.h"
 
 #include <dlfcn.h>
-#include <link.h>
 
+#include <boost/dll/runtime_symbol_info.hpp>
+#include <chrono>
 #include <exception>
 #include <string_view>
+#include <type_traits>
 
 #include "plugin/calls.h"
 #include "plugin/interfaces.h"
+#include "plugin/kept_verdict.h"
 #include "plugin/process_state.h"
-#include "plugin/trial.h"
 #include "tessera/error.h"
 
 namespace tessera::plugin {
 namespace {
 
-// Opens a library for the life of the process. Its code must stay, because its threads, atexit handlers and
-// thread-local destructors may run at any time. null: dlerror() has the reason.
-// The C library declares that dlopen does not throw, but a plugin's static initialisers may. If the compiler saw which
-// function is called, such an exception would end the process.
-void* open_forever(const char* path) {
-  void* (*volatile const open)(const char*, int) = &::dlopen;
-  return open(path, RTLD_NOW | RTLD_LOCAL);
-}
+namespace dll = boost::dll;
 
-// True if the symbol is in this library itself, not in one that it depends on.
-bool is_own(void* handle, const void* symbol) {
-  link_map* library = nullptr;
-  link_map* owner = nullptr;
-  Dl_info info{};
-  return ::dlinfo(handle, RTLD_DI_LINKMAP, &library) == 0 &&
-         ::dladdr1(symbol, &info, reinterpret_cast<void**>(&owner), RTLD_DL_LINKMAP) != 0 && library == owner;
-}
+// RTLD_NODELETE keeps the code, because its threads, atexit handlers and thread-local destructors may run at any time.
+// Boost has no name for this flag and passes it on.
+constexpr auto kForEver =
+    static_cast<dll::load_mode::type>(dll::load_mode::rtld_now | dll::load_mode::rtld_local | RTLD_NODELETE);
 
 }  // namespace
 
@@ -52,62 +43,86 @@ std::vector<ManifestLine> Library::refused_components(const std::string& path) {
   }
 }
 
-const Library::Verdict& Library::open(const tsr_host* host, First first) {
-  if (!opened_) {
-    opened_ = true;
-    if (first == First::kInAChild) {
-      const CallScope call({nullptr, "a plugin's file that is being opened"}, path_);
-      const TrialEnd end = tried_in_a_child([&] {
-        const Verdict verdict = open_caught(host);
-        return TrialEnd{verdict.reason, verdict.well_formed};
-      });
-      verdict_ = {end.reason, end.harmless, {}};
-    }
-    if (verdict_.reason.empty()) {
-      const ProcessState before;
-      verdict_ = open_caught(host);
-      verdict_.changed = before.restore();
-    }
-    file_.reset();
+const Library::Verdict& Library::open(const tsr_host* host, const Trials* trials) {
+  if (opened_) return verdict_;
+  opened_ = true;
+  if (trials != nullptr) {
+    const TrialEnd end = try_first(host, *trials);
+    verdict_.reason = end.reason;
+    verdict_.well_formed = end.harmless;
+    verdict_.threads = end.threads;
   }
+  if (verdict_.reason.empty()) {
+    const ProcessState before;
+    const int threads = verdict_.threads;
+    verdict_ = open_caught(host);
+    verdict_.changed = before.restore();
+    verdict_.threads = threads;
+  }
+  file_.reset();
   return verdict_;
+}
+
+TrialEnd Library::try_first(const tsr_host* host, const Trials& trials) {
+  const CallScope call({nullptr, "a plugin's file that is being opened"}, path_);
+  const KeptVerdict kept(trials.kept_in, path_, *file_);
+  if (std::optional<TrialEnd> end = kept.find()) {
+    if (!end->reason.empty())
+      end->reason += str_cat(", as an earlier start found (delete ", kept.path(), " to try it again)");
+    return *end;
+  }
+  // The ranks of a host come here together, and one of them is enough.
+  const KeptVerdict::Lock lock = kept.lock(std::chrono::seconds(trials.longest_s + 5));
+  if (const std::optional<TrialEnd> end = kept.find()) return *end;
+  TrialEnd end = tried_in_a_child(
+      [&] {
+        const Verdict verdict = open_caught(host);
+        TrialEnd said;
+        said.reason = verdict.reason;
+        said.harmless = verdict.well_formed;
+        return said;
+      },
+      trials.longest_s);
+  std::erase(end.libraries, path_);
+  kept.keep(end);
+  return end;
 }
 
 Library::Verdict Library::open_caught(const tsr_host* host) {
   try {
     return open_once(host);
   } catch (const std::exception& e) {
-    return {str_cat("threw an exception when it was opened: ", e.what()), false, {}};
+    return {str_cat("threw an exception when it was opened: ", e.what()), false};
   } catch (...) {
-    return {"threw an exception when it was opened", false, {}};
+    return {"threw an exception when it was opened", false};
   }
 }
 
 Library::Verdict Library::open_once(const tsr_host* host) {
-  if (std::string why = file_->changed(); !why.empty()) return {why, true, {}};
+  if (std::string why = file_->changed(); !why.empty()) return {why, true};
   const CallScope call({nullptr, "a plugin's file that is being opened"}, path_);
-  void* handle = open_forever(path_.c_str());
-  if (handle == nullptr) {
+  dll::fs::error_code error;
+  library_.load(path_, kForEver, error);
+  if (error) {
     const char* why = ::dlerror();
-    return {str_cat("cannot be opened: ", why != nullptr ? why : "the system does not say why"), true, {}};
+    return {str_cat("cannot be opened: ", why != nullptr ? why : "the system does not say why"), true};
   }
-  void* symbol = ::dlsym(handle, TSR_ENTRY_SYMBOL);
-  if (symbol == nullptr) return {"has a Tessera note, but no symbol " TSR_ENTRY_SYMBOL, false, {}};
-  if (!is_own(handle, symbol)) {
-    return {
-        "has no symbol " TSR_ENTRY_SYMBOL " of its own: the one found belongs to a library that it links", false, {}};
+  if (!library_.has(TSR_ENTRY_SYMBOL)) return {"has a Tessera note, but no symbol " TSR_ENTRY_SYMBOL, false};
+  const auto& entry = library_.get<std::remove_pointer_t<tsr_entry>>(TSR_ENTRY_SYMBOL);
+  if (dll::symbol_location(entry, error) != library_.location(error)) {
+    return {"has no symbol " TSR_ENTRY_SYMBOL " of its own: the one found belongs to a library that it links", false};
   }
   AbiError refusal;
   try {
-    plugin_ = reinterpret_cast<tsr_entry>(symbol)(host, refusal.out());
+    plugin_ = entry(host, refusal.out());
   } catch (...) {
-    return {TSR_ENTRY_SYMBOL " threw an exception, which no plugin may do", false, {}};
+    return {TSR_ENTRY_SYMBOL " threw an exception, which no plugin may do", false};
   }
   if (plugin_ == nullptr) {
     const std::string_view said = refusal.said();
-    return {str_cat("refuses this core: ", said.empty() ? "it gives no reason" : said), true, {}};
+    return {str_cat("refuses this core: ", said.empty() ? "it gives no reason" : said), true};
   }
-  return {check_tables(), false, {}};
+  return {check_tables(), false};
 }
 
 std::string Library::check_tables() const {

@@ -64,6 +64,10 @@ const char* why_not(int error) { return error == ELOOP ? "it is a link that lead
 
 }  // namespace
 
+std::string identity_of(const struct stat& status) {
+  return str_cat(status.st_size, " bytes at ", status.st_mtim.tv_sec, '.', status.st_mtim.tv_nsec);
+}
+
 PluginFile::PluginFile(const std::string& path, const std::string& program) : path_(path), program_(program) {
   const fs::path whole(path_), folder = whole.parent_path();
   Directory at;

@@ -11,6 +11,9 @@
 
 namespace tessera::plugin {
 
+// Size and time of the last change of a file: "4096 bytes at 1700000000.5".
+std::string identity_of(const struct stat& status);
+
 // The loader gets the path and not the descriptor. A library's name is what debuggers and dladdr() report, where
 // $ORIGIN begins, and how the loader recognizes it. A descriptor's name is none of these, and becomes another file's as
 // soon as it is closed. The path is safe, because only root and this user can make a trusted path lead elsewhere.
@@ -25,6 +28,7 @@ class PluginFile {
   PluginFile(const PluginFile&) = delete;
   PluginFile& operator=(const PluginFile&) = delete;
 
+  std::string identity() const { return identity_of(status_); }
   uint64_t size() const { return static_cast<uint64_t>(status_.st_size); }
   // Copies [offset, offset + size) to `out`. kInvalidArgument: the file has become shorter.
   void read(uint64_t offset, void* out, uint64_t size) const;

@@ -52,7 +52,8 @@ struct Candidate {
 
 struct Runtime::Impl {
   Impl(RuntimeOptions options, const plugin::Environment& environment)
-      : host(thread_count(options.threads), environment.log_level, std::move(options.log)) {
+      : host(thread_count(options.threads), environment.log_level, std::move(options.log)),
+        trials{environment.cache, environment.trial_s} {
     for (const tsr_plugin* held : options.plugins) add_held(held);
     discover(plugin::search_path({options.plugin_path, environment.plugin_path, options.default_path}),
              environment.trust_all);
@@ -75,6 +76,7 @@ struct Runtime::Impl {
   std::string lines_of(const std::string& kind, const std::string& id) const;
 
   plugin::Host host;
+  const plugin::Trials trials;
   mutable std::mutex mutex;  // guards everything below, after construction
   std::vector<std::string> searched;
   std::vector<std::unique_ptr<plugin::Library>> libraries;
@@ -196,14 +198,15 @@ void Runtime::Impl::require(const std::string& id) {
 // Opens the candidate's library and probes the component, so that its state is final. The caller has the lock.
 void Runtime::Impl::make_ready(Candidate* c) {
   if (!c->usable() || c->component != nullptr) return;
-  using First = plugin::Library::First;
-  const plugin::Library::Verdict& verdict =
-      c->library->open(host.table(), c->installed ? First::kHere : First::kInAChild);
+  const plugin::Library::Verdict& verdict = c->library->open(host.table(), c->installed ? nullptr : &trials);
   if (verdict.reason.empty()) {
-    if (!verdict.changed.empty()) {
-      c->entry.reason = str_cat("changed ", verdict.changed, " of the process when it was opened, which was put back");
-      host.log(TSR_LOG_WARNING, str_cat(c->entry.path, " ", c->entry.reason).c_str());
-    }
+    std::string& said = c->entry.reason;
+    if (!verdict.changed.empty())
+      said = str_cat("changed ", verdict.changed, " of the process when it was opened, which was put back");
+    if (verdict.threads > 0)
+      said += str_cat(said.empty() ? "" : ", and ", "started ", verdict.threads,
+                      verdict.threads == 1 ? " thread" : " threads", " when it was opened");
+    if (!said.empty()) host.log(TSR_LOG_WARNING, str_cat(c->entry.path, " ", said).c_str());
     c->component = c->library->component(c->index);
     probe(c);
     return;
@@ -214,8 +217,10 @@ void Runtime::Impl::make_ready(Candidate* c) {
     other.entry.reason = verdict.reason;
     other.code = TSR_UNAVAILABLE;
   }
-  const int32_t level = verdict.well_formed ? TSR_LOG_INFO : TSR_LOG_WARNING;
-  host.log(level, str_cat(c->entry.path, " ", verdict.reason, verdict.well_formed ? "" : ", and is not used").c_str());
+  // Installed plugins that lack a library are no news: a machine without GPUs has them.
+  const bool usual = verdict.well_formed && c->installed;
+  const int32_t level = usual ? TSR_LOG_INFO : TSR_LOG_WARNING;
+  host.log(level, str_cat(c->entry.path, " ", verdict.reason, usual ? "" : ", and is not used").c_str());
 }
 
 void Runtime::Impl::probe(Candidate* c) {

@@ -79,6 +79,17 @@ TEST(Runtime, VariablesThatMeanNothingAreErrors) {
   ASSERT_EQ(::setenv("TESSERA_TRUST_ALL", "yes", 1), 0);
   EXPECT_THAT(test::refusal([] { Runtime runtime(nowhere()); }), HasSubstr("TESSERA_TRUST_ALL is \"yes\""));
   ASSERT_EQ(::unsetenv("TESSERA_TRUST_ALL"), 0);
+  ASSERT_EQ(::setenv("TESSERA_PLUGIN_CACHE", "cache", 1), 0);
+  EXPECT_EQ(test::refusal([] { Runtime runtime(nowhere()); }),
+            "TESSERA_PLUGIN_CACHE is \"cache\", but must be 0 or the absolute path of a folder");
+  ASSERT_EQ(::unsetenv("TESSERA_PLUGIN_CACHE"), 0);
+  for (const char* text : {"0", "3601", "1.5", "-1", "soon"}) {
+    ASSERT_EQ(::setenv("TESSERA_PLUGIN_TRIAL_S", text, 1), 0);
+    EXPECT_EQ(
+        test::refusal([] { Runtime runtime(nowhere()); }),
+        str_cat("TESSERA_PLUGIN_TRIAL_S is \"", text, "\", but must be a whole number of seconds from 1 to 3600"));
+  }
+  ASSERT_EQ(::unsetenv("TESSERA_PLUGIN_TRIAL_S"), 0);
 }
 
 // A sharder that offers nothing.

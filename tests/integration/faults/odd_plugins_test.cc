@@ -132,13 +132,6 @@ TEST_F(OddJob, AWrongSharderEndsTheJob) {
   EXPECT_THAT(done.output, HasSubstr("sharder test.odd, table"));
 }
 
-// The C library's loader must not be left locked by a plugin that the job does not even use.
-TEST_F(OddJob, AThrowingInitializerIsNamedAndTheJobTrains) {
-  const Finished done = run({"train", "--nproc", "2"}, [] { setenv("TESSERA_TEST_ODD_THROWS", "1", 1); });
-  EXPECT_EQ(done.status, 0) << done.output;
-  EXPECT_THAT(done.output, HasSubstr("threw an exception when it was opened: no table of primes, and is not used"));
-}
-
 TEST_F(OddJob, ACrashNamesThePluginAndWhatItWasAsked) {
   for (const char* fault : {"propose_crashes", "propose_overflows_the_stack"}) {
     const std::vector<std::string> plan = {"plan", "--set", str_cat("table_defaults.sharding=test.odd?fault=", fault)};

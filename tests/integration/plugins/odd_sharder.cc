@@ -3,8 +3,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <stdexcept>
 #include <string>
 
 #include "tessera/sdk/sharder.h"
@@ -13,14 +11,6 @@ namespace tessera::test {
 namespace {
 
 using namespace tessera::sdk;
-
-// Throws when the library is opened, if the test says so.
-struct AtOpening {
-  AtOpening() {
-    if (std::getenv("TESSERA_TEST_ODD_THROWS") != nullptr) throw std::runtime_error("no table of primes");
-  }
-};
-const AtOpening kAtOpening;
 
 class Odd final : public Sharder {
  public:
