@@ -324,7 +324,7 @@ class Instance : public KernelInstance {
   std::set<std::pair<int32_t, int64_t>> announced_;  // tables and rows
 };
 
-tsr_code prefetch(void* instance, const tsr_lookup* lookup, tsr_error* err) noexcept {
+tsr_code prefetch(void* instance, const tsr_lookup* lookup, tsr_stream, tsr_error* err) noexcept {
   return guard(err, [&] { static_cast<Instance&>(*static_cast<KernelInstance*>(instance)).prefetch(*lookup); });
 }
 

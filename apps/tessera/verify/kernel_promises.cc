@@ -232,7 +232,7 @@ void check_kernel_prefetch(Subject& subject) {
     const LookupBatch next = batch_of(random, bed.shape());
     Call call;
     tsr_code code = TSR_OK;
-    std::thread ahead([&] { code = draft->prefetch(bed.instance(), &next.raw, call.out()); });
+    std::thread ahead([&] { code = draft->prefetch(bed.instance(), &next.raw, nullptr, call.out()); });
     try {
       train_step(bed, plain, random, step);
     } catch (...) {

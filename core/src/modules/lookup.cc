@@ -133,7 +133,7 @@ const std::vector<Lookup::State>& Lookup::states() const { return impl_->states;
 
 bool Lookup::prefetches() const { return impl_->prefetch != nullptr; }
 void Lookup::prefetch(const tsr_lookup& lookup) const {
-  impl_->call("prefetch", impl_->prefetch->prefetch, impl_->instance, &lookup);
+  impl_->call("prefetch", impl_->prefetch->prefetch, impl_->instance, &lookup, tsr_stream{});
 }
 
 void Lookup::forward(const tsr_lookup& given, std::span<const Tensor> outputs, Context* context) {

@@ -34,8 +34,9 @@ TierOptions options_of(const tsr_kernel_table& table, TierOptions all) {
   return all;
 }
 
-tsr_code prefetch(void* instance, const tsr_lookup* lookup, tsr_error* err) noexcept {
+tsr_code prefetch(void* instance, const tsr_lookup* lookup, tsr_stream stream, tsr_error* err) noexcept {
   return sdk::guard(err, [&] {
+    if (stream != nullptr) sdk::fail(TSR_UNIMPLEMENTED, "rows are prefetched by ids in host memory only");
     static_cast<TieredTables&>(*static_cast<sdk::KernelInstance*>(instance)).prefetch(sdk::read_struct(*lookup));
   });
 }

@@ -27,8 +27,9 @@ Shapes shapes_of(const tsr_kernel_table& table, const OptimizerRef& optimizer) {
   return {table, optimizer, Options(table.options == nullptr ? "{}" : table.options)};
 }
 
-tsr_code prefetch(void* instance, const tsr_lookup* lookup, tsr_error* err) noexcept {
+tsr_code prefetch(void* instance, const tsr_lookup* lookup, tsr_stream stream, tsr_error* err) noexcept {
   return guard(err, [&] {
+    if (stream != nullptr) fail(TSR_UNIMPLEMENTED, "rows are prefetched by ids in host memory only");
     static_cast<VirtualTables&>(*static_cast<KernelInstance*>(instance)).prefetch(read_struct(*lookup));
   });
 }

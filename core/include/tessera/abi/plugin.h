@@ -53,7 +53,7 @@ struct tsr_component {
   void (*destroy)(void* self);
 
   /* [any-thread] Optional. Returns the table of another interface that the object has, or NULL. Drafts are tried this
-   * way, before they get a slot in a frozen interface. `id` includes the revision, "tessera.kernel.prefetch/draft-1";
+   * way, before they get a slot in a frozen interface. `id` includes the revision, "tessera.kernel.prefetch/draft-2";
    * abi/draft/README.md lists the ids. The table lives as long as the object. It begins with its struct_size and its
    * flags, both uint32_t, so that the caller can check the flags of any extension.
    * A component that wraps another one answers only for ids that it knows. It must not forward other ids to the wrapped
