@@ -1,5 +1,6 @@
-# Checks what libtessera shares with the libraries and programs around it: no symbol of the SDK, of which they may have
-# another version, none that is unique in a process, and no room in the static TLS block, so that programs may open it.
+# Checks what libtessera shares with the libraries and programs around it: no symbol of the SDK and of Boost, of which
+# they may have another version, none that is unique in a process, and no room in the static TLS block, so that programs
+# may open it.
 #   cmake -D READELF=/usr/bin/readelf -D FILE=lib/libtessera.so -D HEADERS=core/include/tessera
 #     -P exported_symbols.cmake
 cmake_minimum_required(VERSION 3.25)
@@ -12,7 +13,7 @@ string(REGEX MATCHALL "[^\n]* UND [^\n]*" undefined "${symbols}")
 foreach(line IN LISTS undefined)
   string(REPLACE "${line}" "" symbols "${symbols}")
 endforeach()
-foreach(wrong "[^\n]*7tessera3sdk[^\n]*" "[^\n]* UNIQUE [^\n]*")
+foreach(wrong "[^\n]*7tessera3sdk[^\n]*" "[^\n]* UNIQUE [^\n]*" "[^\n]*5boost[^\n]*")
   string(REGEX MATCH "${wrong}" found "${symbols}")
   if(found)
     message(FATAL_ERROR "${FILE} exports: ${found}")

@@ -62,7 +62,8 @@ void check_load_process(Subject& subject) {
   if (const std::string changed = subject.changed_when_opened(); !changed.empty())
     broken("when it was opened, it changed ", changed);
   if (const int now = threads_once_at_most(threads); now > threads)
-    broken("when it was opened, it started ", now - threads, " threads: threads are lent by the host");
+    broken("when it was opened, it started ", now - threads, now - threads == 1 ? " thread" : " threads",
+           ": threads are lent by the host");
 }
 
 void check_load_probe(Subject& subject) {

@@ -106,8 +106,10 @@ KeptVerdict::KeptVerdict(std::string folder, const std::string& path, const Plug
     : folder_(std::move(folder)), plugin_(path), file_(file) {
   if (folder_.empty()) return;
   folder_ += "/plugin_verdicts";
+  // Machines with one home, and installations of one user, do not replace each other's verdicts.
+  const uint64_t hash = fnv1a(path, fnv1a(machine(), fnv1a(own_file())));
   std::array<char, 24> name{};
-  (void)std::snprintf(name.data(), name.size(), "/%016llx", static_cast<unsigned long long>(fnv1a(path)));
+  (void)std::snprintf(name.data(), name.size(), "/%016llx", static_cast<unsigned long long>(hash));
   path_ = folder_ + name.data() + ".json";
 }
 
