@@ -1,4 +1,4 @@
-// A plugin with a fault that shows when it is opened only lies in the search path of a job: the job names it and trains.
+// A plugin lies in the search path of a job and has a fault that shows when it is opened. The job names it and trains.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -79,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(
                         Fault{"starting_a_thread", "started 1 thread when it was opened"})),
     [](const auto& info) { return str_cat(std::get<1>(info.param).file, "_on_", std::get<0>(info.param)); });
 
-// A verdict that is kept may be mistaken later. Then the job ends with the name of the file, instead of waiting for ever.
+// A kept verdict may be mistaken later. Then the job ends with the name of the file, instead of waiting for ever.
 TEST_F(Opening, WhatWasGoodOnceAndThrowsNowIsNamed) {
   take("mistaken_for_good");
   for (const int ranks : {1, 2}) {

@@ -51,7 +51,7 @@ class Trials : public testing::Test {
     ::chmod(to.c_str(), 0755);
     return to;
   }
-  // As a new file, because this process may have mapped the old one.
+  // Writes a new file, because this process may have mapped the old one.
   void replace(const fs::path& path, const std::string& bytes) const {
     std::ofstream(dir_ / "new", std::ios::binary) << bytes;
     ::chmod((dir_ / "new").c_str(), 0755);

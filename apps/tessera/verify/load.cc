@@ -9,7 +9,7 @@
 namespace tessera::cli::verify {
 namespace {
 
-// Opens the file as a job does, in a child process first, because an exception of a static initializer ends the process.
+// Opens the file as a job does, in a child process first, because an exception of a static initializer ends a process.
 void check_load_open(Subject& subject) {
   subject.doing("opening the file");
   plugin::Library library(subject.what().path);

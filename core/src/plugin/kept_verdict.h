@@ -1,4 +1,4 @@
-// What trials of plugin files found, kept from start to start, so that a file is tried once on a machine.
+// Verdicts of trials of plugin files are kept from start to start, so that a file is tried once on a machine.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,7 @@ class KeptVerdict {
   // `folder` is absolute and gets a folder plugin_verdicts; "": nothing is kept. `file` must outlive this object.
   KeptVerdict(std::string folder, const std::string& path, const PluginFile& file);
 
-  // As long as it lives, other processes that want the same lock wait for it.
+  // Other processes that want the same lock wait as long as this object lives.
   class Lock {
    public:
     Lock() = default;

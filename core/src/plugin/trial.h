@@ -21,7 +21,7 @@ struct TrialEnd {
 // no child, the answer has no reason and is not lasting.
 TrialEnd tried_in_a_child(const std::function<TrialEnd()>& body, int longest_s = 60);
 
-// As text for another process, and back. Error: the text is not one that to_json() made.
+// These make a text for another process, and read it. Error: the text is not one that to_json() made.
 nlohmann::ordered_json to_json(const TrialEnd& end);
 TrialEnd trial_end(const nlohmann::ordered_json& json);
 
