@@ -311,6 +311,70 @@ TEST_F(Values, NumbersInTextOfAnyCountry) {
   EXPECT_THAT(error("y,id\n1,1\n", kLabel + kId + "strip = \"$\"\n"), HasSubstr("reads no number, so its \"strip\""));
 }
 
+TEST_F(Values, AColumnHasItsOwnMissingWords) {
+  const std::string x = "[[column]]\nname = \"x\"\nas = \"dense\"\nmissing_words = [\"tbd\", \"#DIV/0!\"]\n";
+  EXPECT_THAT(dense("y,id,x\n1,1,1.5\n0,1,tbd\n1,1, #DIV/0! \n0,1,NA\n", x + "missing = 3\n"),
+              ElementsAre(1.5f, 3, 3, 3));
+  EXPECT_THAT(dense("y,id,x\n1,1,tbd\n0,1,$2\n", x + "missing = \"mean\"\nstrip = \"$\"\n"), ElementsAre(2, 2));
+  EXPECT_THAT(dense("y,id,x\n1,1,tbd\n0,1,2\n",
+                    "[[column]]\nname = \"x\"\nas = \"dense\"\ntake = \"missing\"\nmissing_words = [\"tbd\"]\n"),
+              ElementsAre(1, 0));
+  const auto wrong = [&](const std::string& value, const std::string& keys) {
+    return error("y,id,x\n1,1," + value + "\n", kLabel + kId + keys);
+  };
+  EXPECT_THAT(wrong("TBA", x + "missing = 3\n"), HasSubstr("\"TBA\" is not a number"));
+  const std::string ids = "[[column]]\nname = \"x\"\nids = \"vocabulary\"\n";
+  EXPECT_THAT(wrong("1", ids + "missing_words = [\"a\"]\n"), HasSubstr("its \"missing_words\" has no effect"));
+  EXPECT_THAT(wrong("1", "[[column]]\nname = \"x\"\nas = \"dense\"\nmissing_words = [\"-1\"]\n"),
+              HasSubstr("missing_words has \"-1\", which is a number"));
+  EXPECT_THAT(wrong("1", "[[column]]\nname = \"x\"\nas = \"dense\"\nmissing_words = [\" \"]\n"),
+              HasSubstr("an empty field is missing"));
+  EXPECT_THAT(error("y,id\n1,1\n", kLabel + "missing_words = [\"a\"]\n" + kId), HasSubstr("is a label"));
+  // The words are part of the model.
+  const std::string trained = read("y,id,x\n1,1,tbd\n", kLabel + kId + x + "missing = 3\n").encoding;
+  EXPECT_THAT(batch_of(read("y,id,x\n1,1,tbd\n", kLabel + kId + x + "missing = 3\n", trained)).dense.to_vector<float>(),
+              ElementsAre(3));
+}
+
+TEST_F(Values, TimesHaveOtherForms) {
+  const auto hours = [&](const std::string& format, const std::string& time) {
+    return dense("y,id,x\n1,1,\"" + time + "\"\n",
+                 "[[column]]\nname = \"x\"\nas = \"dense\"\ntake = \"days\"\ntime_format = \"" + format + "\"\n")[0] *
+           24;
+  };
+  struct Case {
+    const char *format, *time;
+    float hours;  // since 1970
+  };
+  for (const Case& c : std::vector<Case>{{"%d.%m.%Y", "02.01.1970", 24},
+                                         {"%d.%m.%Y %H:%M", "2.1.1970 6:00", 30},
+                                         {"%m/%d/%y %I:%M:%S %p", "01/02/70 12:00:00 AM", 24},
+                                         {"%m/%d/%Y %I:%M%p", "1/2/1970 12:30pm", 36.5f},
+                                         {"%d-%b-%Y", "02-JAN-1970", 24},
+                                         {"%a, %d %B %Y %H:%M:%S %z", "Fri, 02 January 1970 01:00:00 +0100", 24},
+                                         {"%d/%b/%Y:%H:%M:%S %z", "01/Jan/1970:23:00:00 -01:00", 24},
+                                         {"%Y%m%dT%H%M%S", "19700102T120000", 36},
+                                         {"%b-%Y", "Feb-1970", 31 * 24},
+                                         {"100%% %Y-%m", "100% 1970-02", 31 * 24}})
+    EXPECT_FLOAT_EQ(hours(c.format, c.time), c.hours) << c.format;
+  const std::string x = "[[column]]\nname = \"x\"\nas = \"dense\"\n";
+  const auto wrong = [&](const std::string& value, const std::string& keys) {
+    return error("y,id,x\n1,1,\"" + value + "\"\n", kLabel + kId + x + keys);
+  };
+  const std::string day = "take = \"days\"\ntime_format = \"%d.%m.%Y\"\n";
+  for (const char* time :
+       {"31.02.2024", "2024-01-31", "1.13.2024", "1.1.24", "1.1.2024 ", "1.1.2024 10:00", "20240131"})
+    EXPECT_THAT(wrong(time, day), time == std::string("1.1.2024 ")
+                                      ? HasSubstr("no error")
+                                      : HasSubstr("is not a time as time_format \"%d.%m.%Y\" says"));
+  EXPECT_THAT(wrong("1", "time_format = \"%d.%m.%Y\"\n"), HasSubstr("its \"time_format\" has no effect"));
+  EXPECT_THAT(wrong("1", "take = \"days\"\ntime_format = \"%d.%m\"\n"), HasSubstr("has no year"));
+  EXPECT_THAT(wrong("1", "take = \"days\"\ntime_format = \"%Q\"\n"), HasSubstr("has %Q, but only"));
+  EXPECT_THAT(wrong("1", "take = \"days\"\ntime_format = \"%Y-%m %I\"\n"), HasSubstr("%I and %p together"));
+  EXPECT_THAT(wrong("1", "take = \"days\"\ntime_format = \"%Y-%m%\"\n"), HasSubstr("ends with %"));
+  EXPECT_THAT(wrong("31.01.2024", "take = \"days\"\n"), HasSubstr("time_format reads other forms"));
+}
+
 TEST_F(Values, WordsAreUtf8) {
   const std::string columns = kLabel + "[[column]]\nname = \"v\"\nids = \"vocabulary\"\n";
   EXPECT_EQ(error("y,v\n1,caf\xe9\n", columns),

@@ -204,6 +204,8 @@ struct ColumnConfig {
   // For numbers that are written as text.
   std::string decimal;
   std::string strip;
+  std::vector<std::string> missing_words;
+  std::string time_format;  // for `take`; empty: ISO 8601, or numbers since 1970
   // For dense values and weights.
   std::optional<NumberOrWord> missing;
   std::vector<std::string> transform;

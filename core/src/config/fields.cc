@@ -322,15 +322,16 @@ const std::vector<Field<ColumnConfig>>& fields<ColumnConfig>() {
        "`label`, or `weight` (a factor of the sample's losses).",
        one_of("ids", "dense", "label", "weight")},
       {"take", &S::take, "",
-       "Part of the field that becomes an id or a "
-       "dense value. `value`: all of it; `missing`: "
-       "1 if it is empty, otherwise 0. Of a date or "
-       "time: `hour` (0 to 23), `weekday` (0 is "
-       "Monday), `month` (0 to 11), `days` since "
+       "Part of the field that becomes an id or a dense value. `value`: all of it; `missing`: 1 if it is empty, "
+       "otherwise 0. Of a date or time: `hour` (0 to 23), `weekday` (0 is Monday), `month` (0 to 11), `days` since "
        "1970.",
        one_of("value", "missing", "hour", "weekday", "month", "days")},
       {"decimal", &S::decimal, "", "Decimal sign of numbers in text: `,` for `65,5`. Empty: `.`"},
       {"strip", &S::strip, "", "Characters that are left out of numbers in text, as in `$%,`."},
+      {"missing_words", &S::missing_words, "",
+       "Words that stand for a missing number or time, as `unknown` does. NA, null and the like then do as well."},
+      {"time_format", &S::time_format, "",
+       "Form of the dates and times that `take` reads, as `%d.%m.%Y %H:%M`. Empty: ISO 8601, or numbers since 1970."},
       {"missing", &S::missing, "",
        "Value of an empty field of `dense` and `weight`, before `transform`: a number, or "
        "`mean` or `median` of the training rows. Unset: an empty field is an error.",
@@ -345,10 +346,9 @@ const std::vector<Field<ColumnConfig>>& fields<ColumnConfig>() {
        "Word whose label is 1; every other word has the label 0. Empty: the column holds numbers."},
       {"real", &S::real, "", "`true`: a label is any number, such as a rating or a probability."},
       {"ids", &S::ids, "",
-       "How fields become ids. `row`: they are ids. `vocabulary`: "
-       "texts get the numbers that the training rows teach, unknown "
-       "texts 0. `hash`: texts are hashed to `rows` rows. `bucket`: "
-       "numbers become how many of `bounds` they reach.",
+       "How fields become ids. `row`: they are ids. `vocabulary`: texts get the numbers that the training rows teach, "
+       "unknown texts 0. `hash`: texts are hashed to `rows` rows. `bucket`: numbers become how many of `bounds` they "
+       "reach.",
        one_of("row", "vocabulary", "hash", "bucket")},
       {"min_count", &S::min_count, "times",
        "Texts that the training rows have less often are unknown to the vocabulary. All columns of "

@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "data/column_numbers.h"
+#include "data/time_format.h"
+#include "tessera/sdk/number_text.h"
+
 namespace tessera::data {
 namespace {
 
@@ -20,8 +24,36 @@ void check_cross(const std::string& name, const ColumnConfig& c) {
   refuse("weighted", c.weighted);
   refuse("column", !c.column.empty());
   refuse("take", c.take != unset.take);
+  refuse("missing_words", !c.missing_words.empty());
+  refuse("time_format", !c.time_format.empty());
   if (c.cross.size() < 2)
     fail(Code::kInvalidArgument, "[[column]] \"", name, "\" is a cross of one column: name two or more");
+}
+
+// `number`: the column reads numbers.
+void check_missing_words(const std::string& name, const ColumnConfig& c, bool number) {
+  if (c.missing_words.empty()) return;
+  const auto wrong = [&](const auto&... why) { fail(Code::kInvalidArgument, "[[column]] \"", name, "\"", why...); };
+  if (c.as == "label")
+    wrong(
+        " is a label, which no row may lack, so its \"missing_words\" has no effect: leave such rows out of the files");
+  if (c.take == "value" && !number)
+    wrong(" reads no number or time, so its \"missing_words\" has no effect: leave it out");
+  for (const std::string& word : c.missing_words) {
+    if (sdk::trimmed(word).empty())
+      wrong(": an empty field is missing without its being in missing_words: leave it out");
+    if (sdk::number_of(word))
+      wrong(": missing_words has \"", word, "\", which is a number: leave such fields empty in the files");
+  }
+}
+
+void check_time_format(const std::string& name, const ColumnConfig& c) {
+  if (c.time_format.empty()) return;
+  if (!takes_time(c))
+    fail(Code::kInvalidArgument, "[[column]] \"", name,
+         "\" takes no part of a time, so its \"time_format\" has no effect: leave it out, or set take");
+  if (const std::string why = wrong_time_format(c.time_format); !why.empty())
+    fail(Code::kInvalidArgument, "[[column]] \"", name, "\": time_format \"", c.time_format, "\" ", why);
 }
 
 }  // namespace
@@ -48,6 +80,8 @@ void check_field(const std::string& name, const ColumnConfig& c) {
   if (c.strip.find_first_of("0123456789+-" + decimal) != std::string::npos)
     wrong(": strip is \"", c.strip, "\", but digits, signs and the decimal sign \"", decimal,
           "\" are part of the number");
+  check_missing_words(name, c, number);
+  check_time_format(name, c);
   if (c.positive.empty()) return;
   if (c.threshold) wrong(" has positive, so it has no threshold: leave one of them out");
   if (c.real) wrong(" has positive, so it is not real: leave one of them out");

@@ -1,7 +1,9 @@
 #include "data/column_numbers.h"
 
+#include <algorithm>
 #include <chrono>
 
+#include "data/time_format.h"
 #include "tessera/sdk/number_text.h"
 
 namespace tessera::data {
@@ -24,15 +26,26 @@ bool time_of_number(double number, int64_t& nanoseconds) {
   return false;
 }
 
-int64_t time_in(std::string_view text) {
+int64_t time_in(std::string_view text, const std::string& format) {
   int64_t nanoseconds = 0;
+  if (!format.empty()) {
+    if (const auto time = time_by(format, text)) return *time;
+    throw NoNumber(sdk::shown_text(text) + " is not a time as time_format \"" + format + "\" says");
+  }
   if (const auto time = sdk::time_of(text)) return time->nanoseconds;
   const auto number = sdk::number_of(text);
   if (number && time_of_number(*number, nanoseconds)) return nanoseconds;
   throw NoNumber(sdk::shown_text(text) +
                  " is not a time: a date as in 2024-01-31, with or without a time after it as in 12:34:56, or a "
                  "number of seconds (from 100000000 on), milliseconds, microseconds or nanoseconds since 1970 is "
-                 "expected");
+                 "expected; time_format reads other forms, as \"%d.%m.%Y %H:%M\" does");
+}
+
+bool is_missing(const ColumnConfig& c, std::string_view field) {
+  if (field.empty()) return true;
+  if (!numbers_in_text(c)) return false;
+  const auto same = [&](const std::string& word) { return sdk::trimmed(word) == field; };
+  return sdk::is_missing_word(field) || std::any_of(c.missing_words.begin(), c.missing_words.end(), same);
 }
 
 int64_t floor_divided(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
@@ -90,14 +103,16 @@ int64_t rows_taken(const ColumnConfig& c) {
   return c.take == "hour" ? 24 : c.take == "weekday" ? 7 : c.take == "month" ? 12 : c.take == "missing" ? 2 : 0;
 }
 
-bool numbers_in_text(const ColumnConfig& c) { return c.take != "value" || !c.decimal.empty() || !c.strip.empty(); }
+bool numbers_in_text(const ColumnConfig& c) {
+  return c.take != "value" || !c.decimal.empty() || !c.strip.empty() || !c.missing_words.empty();
+}
 
 double number_in(const ColumnConfig& c, std::string_view text) {
   const std::string_view field = sdk::trimmed(text);
-  const bool missing = field.empty() || (numbers_in_text(c) && sdk::is_missing_word(field));
+  const bool missing = is_missing(c, field);
   if (c.take == "missing") return missing ? 1 : 0;
   if (missing) return kMissing;
-  if (takes_time(c)) return taken_of(time_in(field), c.take);
+  if (takes_time(c)) return taken_of(time_in(field, c.time_format), c.take);
   const bool written = !c.decimal.empty() || !c.strip.empty();
   const auto number = sdk::number_of(written ? std::string_view(plain_number(c, field)) : field);
   if (!number) throw NoNumber(sdk::no_number(text));

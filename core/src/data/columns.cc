@@ -213,8 +213,8 @@ void Columns::meet(const std::vector<FileColumn>& files, bool needs_label) {
     c.list = !c.config.separator.empty() || (file != nullptr && file->list && c.config.as == "ids");
     // Read text labels as text, so that the error for one that is no number can say what a label may be.
     const bool typed = file != nullptr && file->type != TSR_READER_TEXT;
-    // `decimal` and `strip` say how texts write numbers; what files hold as numbers is read as it is.
-    const bool written = c.config.take == "value" && (!c.config.decimal.empty() || !c.config.strip.empty());
+    // `decimal`, `strip` and `missing_words` are about texts; what files hold as numbers is read as it is.
+    const bool written = c.config.take == "value" && numbers_in_text(c.config);
     if (written) c.type = typed ? TSR_READER_FLOAT64 : TSR_READER_TEXT;
     if (c.config.as == "label" && !typed) c.type = TSR_READER_TEXT;
   }

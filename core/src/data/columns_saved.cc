@@ -57,6 +57,8 @@ Columns::Columns(const std::string& text, const std::string& source) : learned_(
     j.read("take", c.take);
     j.read("decimal", c.decimal);
     j.read("strip", c.strip);
+    j.read("missing_words", c.missing_words);
+    j.read("time_format", c.time_format);
     j.read("positive", c.positive);
     if (j.has("missing")) c.missing = missing_of(j);
     j.read("transform", c.transform);
@@ -90,6 +92,8 @@ nlohmann::ordered_json Columns::described(const Column& column) {
   if (c.take != "value") j["take"] = c.take;
   if (!c.decimal.empty()) j["decimal"] = c.decimal;
   if (!c.strip.empty()) j["strip"] = c.strip;
+  if (!c.missing_words.empty()) j["missing_words"] = c.missing_words;
+  if (!c.time_format.empty()) j["time_format"] = c.time_format;
   if (!c.positive.empty()) j["positive"] = c.positive;
   if (c.missing && !c.missing->word.empty())
     j["missing"] = c.missing->word;
