@@ -149,8 +149,8 @@ size_t CsvColumn::count() const {
 
 void CsvColumn::add_list(std::string_view field) {
   field = trimmed(field);
-  if (BracketedList::begins(field)) {
-    BracketedList list(field, want_.separator);
+  if (const std::string_view printed = BracketedList::inside(field); !printed.empty()) {
+    BracketedList list(printed, want_.separator);
     for (std::string_view key, weight; list.next(key, weight);) add_item(key, weight, list.quoted());
     return;
   }

@@ -6,6 +6,7 @@
 
 #include "csv_column.h"
 #include "tessera/sdk/number_text.h"
+#include "tessera/sdk/printed_list.h"
 
 namespace tessera_readers {
 namespace {
@@ -82,21 +83,28 @@ bool are_numbers(std::string_view text) {
   return count > 1;
 }
 
+std::string_view without_quotes(std::string_view item) {
+  const bool quoted =
+      item.size() > 1 && item.front() == item.back() && kQuotes.find(item.front()) != std::string_view::npos;
+  return quoted ? item.substr(1, item.size() - 2) : item;
+}
+
 }  // namespace
 
-bool BracketedList::begins(std::string_view field) {
-  if (field.empty() || kOpen.find(field[0]) == std::string_view::npos) return false;
+std::string_view BracketedList::inside(std::string_view field) {
+  if (field.empty()) return {};
+  if (kOpen.find(field[0]) == std::string_view::npos) return tessera::sdk::list_inside(field);
   const bool whole = closing(field) + 1 == field.size();
-  if (field[0] == '(') return whole && is_between_items(field, ',');  // "(500)" is a text
-  if (whole) return true;
+  if (field[0] == '(' && !(whole && (is_between_items(field, ',') || field == "()"))) return {};  // "(500)" is a text
+  if (whole) return field;
   throw WrongField(shown_text(field) + " begins with " + field[0] + " but does not end like a list");
 }
 
-BracketedList::BracketedList(std::string_view field, char separator)
-    : rest_(field.substr(1, field.size() - 2)), field_(field), separator_(separator) {
+BracketedList::BracketedList(std::string_view list, char separator)
+    : rest_(list.substr(1, list.size() - 2)), field_(list), separator_(separator) {
   const bool blank = kBlanks.find(separator) != std::string_view::npos;
-  if (!blank && is_between_items(field, separator)) return;
-  if (is_between_items(field, ','))
+  if (!blank && is_between_items(list, separator)) return;
+  if (is_between_items(list, ','))
     separator_ = ',';
   else if (blank || are_numbers(rest_))
     separator_ = ' ';
@@ -108,6 +116,10 @@ bool BracketedList::next(std::string_view& item, std::string_view& weight) {
   skip_blanks();
   if (rest_.empty()) return false;
   weight = {};
+  // Python 2 and bytes: u'a', b'a'.
+  if (rest_.size() > 1 && std::string_view("uUbB").find(rest_[0]) != std::string_view::npos &&
+      kQuotes.find(rest_[1]) != std::string_view::npos)
+    rest_.remove_prefix(1);
   quoted_ = kQuotes.find(rest_[0]) != std::string_view::npos;
   if (kOpen.find(rest_[0]) != std::string_view::npos)
     throw WrongField(shown_text(field_) + " has a list or an object in its list");
@@ -125,6 +137,7 @@ bool BracketedList::next(std::string_view& item, std::string_view& weight) {
     }
     if (item.find(" ... ") != std::string_view::npos || item == "...")
       throw WrongField(shown_text(field_) + " is a list of which only a part was printed");
+    item = without_quotes(tessera::sdk::item_inside(item));
     if (item == "None" || item == "null" || item == "nan" || item == "NaN") item = {};
   }
   if (item.empty()) throw WrongField("there is a value missing in the list " + shown_text(field_));

@@ -1,4 +1,4 @@
-// Parses lists as programs print them: [3, 17], ['a', "b"], (1, 2), {1, 2}, [1 2 3] and {"a": 0.5}.
+// Parses lists as programs print them: [3, 17], ['a', "b"], (1, 2), {1, 2}, [1 2 3], {"a": 0.5} and array([1, 2]).
 #pragma once
 
 #include <string>
@@ -8,13 +8,14 @@ namespace tessera_readers {
 
 class BracketedList {
  public:
-  // True for a field whose first bracket is closed by its last character. Throws WrongField for a field that begins
-  // with [ or { but is not a list, because it is not an item of another list either.
-  static bool begins(std::string_view field);
+  // The list with its brackets, without a name around it: [3, 17] of array([3, 17], dtype=int64). Empty: the field is
+  // no such list. Throws WrongField for a field that begins with [ or { but is not a list, because it is not an item of
+  // another list either.
+  static std::string_view inside(std::string_view field);
 
-  // Items are separated by `separator`. If that is a blank, or if there are commas, commas also separate. begins(field)
-  // must be true.
-  BracketedList(std::string_view field, char separator);
+  // `list` is a text from inside(). Items are separated by `separator`. If that is a blank, or if there are commas,
+  // commas also separate.
+  BracketedList(std::string_view list, char separator);
   // The next item without its quotes, and the text after a quoted item and a colon. Returns false at the end. Valid
   // until the next call. Throws WrongField.
   bool next(std::string_view& item, std::string_view& weight);

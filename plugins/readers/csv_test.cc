@@ -215,6 +215,14 @@ TEST(Csv, ListsAsProgramsPrintThem) {
     EXPECT_EQ(items_of(field, ' '), "3|17") << field;
     EXPECT_EQ(items_of(field, ' ', TSR_READER_INT64), "3|17") << field;
   }
+  // Lists as NumPy, Python's collections, Scala and R print them.
+  for (const char* field :
+       {"array([3, 17])", "np.array([3, 17], dtype=int64)", "deque([3, 17], maxlen=5)", "List(3, 17)",
+        "WrappedArray(3, 17)", "frozenset({3, 17})", "c(3, 17)", "[np.int64(3), np.int64(17)]",
+        "[Decimal('3'), Decimal('17')]", "[u'3', b'17']", "c(\"3\", \"17\")"})
+    EXPECT_EQ(items_of(field, ','), "3|17") << field;
+  for (const char* field : {"()", "set()", "array([])", "c()", "array([], dtype=float64)"})
+    EXPECT_EQ(items_of(field, ','), "") << field;
   EXPECT_EQ(items_of("[3, 17]", '|'), "3|17");
   EXPECT_EQ(items_of("[3|17]", '|'), "3|17");
   for (const char* empty : {"", "[]", "[ ]", "{}"}) EXPECT_EQ(items_of(empty, ','), "") << empty;

@@ -136,6 +136,11 @@ def test_texts_that_are_lists():
     assert b" ".join(column.words()) == b"3 17 a b, c x 7 a b 1 2 u v 1 2 3"
     assert column.lists.tolist() == [0, 2, 4, 5, 5, 5, 6, 8, 10, 12, 15]
     assert wanted_as(column_of(["[9223372036854775813, 1.50]"]), TEXT, True, ";").words()[0] == b"9223372036854775813"
+    numpy = ["array([3, 17], dtype=int64)", "[np.int64(3), np.int64(17)]"]
+    for text in [*numpy, "List(3, 17)", "c('3', '17')", "[b'3', u'17']"]:
+        assert wanted_as(column_of([text]), TEXT, True, ",").words() == [b"3", b"17"], text
+    for text in ("()", "set()", "array([])"):
+        assert wanted_as(column_of([text, "a"]), TEXT, True, ",").words() == [b"a"], text
     weighted = wanted_as(column_of(['{"a": 0.5, "b": 2}', "c:1"]), TEXT, True, ";", ":")
     assert weighted.words() == [b"a", b"b", b"c"] and weighted.weights.tolist() == [0.5, 2, 1]
     for wrong, sentence in [("[1, 2", "does not end like a list"), ("[[1], [2]]", "a list or an object in its list"),

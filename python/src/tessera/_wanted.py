@@ -37,6 +37,11 @@ _MISSING = frozenset(
 )
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
+# Lists as programs print them around the brackets, and items of them: array([3, 17], dtype=int64), np.int64(3).
+_WRAPPED = re.compile(rb"(?:(?:np\.|numpy\.)?array|deque|frozenset|set|tuple|list|List|Array|Seq|Set|Vector|c|Series|"
+                      rb"WrappedArray|ArraySeq|ArrayBuffer)\((.*)\)", re.S)  # fmt: skip
+_LISTED = re.compile(rb"([\[{(].*[\]})])(?:\s*,\s*\w+\s*=.*)?", re.S)
+_NAMED_ITEM = re.compile(r"\b(?:(?:np|numpy)\.\w+|Decimal|UUID)\(([^()]*)\)")
 _TRUTH = {"true": 1, "True": 1, "TRUE": 1, "false": 0, "False": 0, "FALSE": 0}
 
 
@@ -189,8 +194,12 @@ def _split(column: Column, separator: str) -> Column:
 def _items(word: bytes, separator: bytes) -> List[bytes]:
     if not word:
         return []
+    if wrapped := _WRAPPED.fullmatch(word):
+        inside = wrapped[1].strip()
+        listed = _LISTED.fullmatch(inside)
+        return _printed(listed[1] if listed else b"[" + inside + b"]")
     closed = {b"[": b"]", b"{": b"}", b"(": b")"}.get(word[:1])
-    if closed and word.endswith(closed) and (closed != b")" or b"," in word):
+    if closed and word.endswith(closed) and (closed != b")" or b"," in word or word == b"()"):
         return _printed(word)
     if closed in (b"]", b"}"):
         raise ValueError(f'"{_shown(word)}" begins with {word[:1].decode()} but does not end like a list')
@@ -206,7 +215,7 @@ def _shown(word: bytes) -> str:
 
 def _printed(word: bytes) -> List[bytes]:
     """The items of a list in brackets. Numbers keep their digits; a mapping's values are weights after a colon."""
-    text = word.decode("utf-8", "surrogateescape")
+    text = _NAMED_ITEM.sub(r"\1", word.decode("utf-8", "surrogateescape"))
     try:
         value = json.loads(text, parse_int=_Digits, parse_float=_Digits, parse_constant=lambda name: None)
     except ValueError:
@@ -214,14 +223,14 @@ def _printed(word: bytes) -> List[bytes]:
             value = ast.literal_eval(text)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             value = text[1:-1].split("," if "," in text else None)  # without quotes
-            value = [item.strip() for item in value]
+            value = [None if item.strip() in ("nan", "None", "null") else item.strip() for item in value]
     items = [f"{key}:{weight}" for key, weight in value.items()] if isinstance(value, Mapping) else list(value)
     for item in items:
         if isinstance(item, (list, tuple, Mapping, set)):
             raise ValueError(f'"{_shown(word)}" has a list or an object in its list')
         if item is None or item == "" or item == "..." or item != item:
             raise ValueError(f'there is a value missing in the list "{_shown(word)}"')
-    return [str(item).encode("utf-8", "surrogateescape") for item in items]
+    return [item if isinstance(item, bytes) else str(item).encode("utf-8", "surrogateescape") for item in items]
 
 
 class _Digits(str):
