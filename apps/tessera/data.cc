@@ -13,6 +13,7 @@
 #include "data/reader_choice.h"
 #include "data/toml_text.h"
 #include "options.h"
+#include "outputs.h"
 #include "page/page_file.h"
 #include "plugin_watch.h"
 #include "train/progress.h"
@@ -135,6 +136,7 @@ int check_files(const Runtime& runtime, const DataArguments& a) {
 int data_command(const std::vector<std::string>& args) {
   DataArguments a;
   if (!parse_data_arguments(args, &a)) return 0;
+  check_outputs({{"--html", a.html}, {"--output", a.output}}, {{a.describe.path, a.other}, {}});
   std::error_code ignored;
   if (!a.output.empty() && std::filesystem::exists(a.output, ignored))
     fail(Code::kAlreadyExists, a.output, " exists: write to another file, or remove it first");

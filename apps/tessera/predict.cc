@@ -436,7 +436,8 @@ int predict_command(const std::vector<std::string>& args) {
   if (!parse_predict_arguments(args, &a)) return 0;
   Session session(a);
   const DataConfig& data = session.config.data;
-  check_outputs({{"--output", a.output}}, {{a.config, a.data, data.path, data::test_file(data)}, {a.model}});
+  const std::string input = a.data == "-" ? "/dev/stdin" : a.data;  // which may be a file
+  check_outputs({{"--output", a.output}}, {{a.config, input, data.path, data::test_file(data)}, {a.model}});
   if (a.data != "-") {
     predict_data(a, session);
   } else if (const Lines lines = pipe_lines(a, session); !lines.reader.empty()) {
