@@ -65,11 +65,14 @@ class Comparison {
 
   void compare() {
     if (now_.form == Form::kEmpty && train_.form != Form::kEmpty) return say("no row has a value");
+    const auto fits = std::find(now_.time_formats.begin(), now_.time_formats.end(), train_.time_format);
+    if (!train_.time_format.empty() && fits != now_.time_formats.end()) return missing();
     if (now_.form != train_.form && train_.form != Form::kEmpty)
       return say(
           str_cat("the training files have ", in_words(train_.form), ", these have ", in_words(now_.form), example()));
     missing();
-    if (now_.form == Form::kTimes) return;  // later rows have later times
+    words();
+    if (now_.form == Form::kTimes) return times();
     const bool number = now_.form == Form::kNumbers || now_.form == Form::kWritten;
     number && !counts_things() ? numbers() : values();
   }
@@ -89,6 +92,24 @@ class Comparison {
     const double before = share_missing(train_), after = share_missing(now_);
     if (after > before + kMissing)
       say(str_cat(percent(after), " of the values are missing, ", percent(before), " in the training files"));
+  }
+
+  // Words in place of numbers or times that no training row has, so a job does not know them.
+  void words() {
+    const auto known = [&](const std::string& word) {
+      return std::find(train_.own_words.begin(), train_.own_words.end(), word) != train_.own_words.end();
+    };
+    for (const std::string& word : now_.own_words) {
+      if (!known(word))
+        say(str_cat("the word ", quoted(word), " is not in the training files, which have ", in_words(train_.form)));
+    }
+  }
+
+  // Later rows have later times, so only the form of times is compared.
+  void times() {
+    const auto form = [](const ColumnSeen& c) { return c.time_format.empty() ? "ISO 8601" : c.time_format.c_str(); };
+    if (now_.time_format != train_.time_format)
+      say(str_cat("the training files have times in the form ", form(train_), ", these in the form ", form(now_)));
   }
 
   void numbers() {

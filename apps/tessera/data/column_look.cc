@@ -4,8 +4,11 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cmath>
 
+#include "data/date_text.h"
 #include "data/odd_texts.h"
+#include "data/time_format.h"
 #include "tessera/sdk/fields.h"
 #include "tessera/sdk/values.h"
 
@@ -49,6 +52,7 @@ uint64_t ColumnLook::add(std::string_view field, bool tail) {
     entry.value.tail += tail ? 1 : 0;
     repeated_ = true;
     count(entry, tail);
+    remember(found->second);
     return hash;
   }
   Entry entry{{"", 1, tail ? 1 : 0}, Kind::kText, 0};
@@ -62,6 +66,7 @@ uint64_t ColumnLook::add(std::string_view field, bool tail) {
     found_.emplace(hash, entries_.size());
     pattern_hash_ = pattern_hash_ * kOdd + entries_.size() + 1;
     entries_.push_back(std::move(entry));
+    remember(entries_.size() - 1);
   } else {
     estimate_.emplace();
     for (const auto& [known, at] : found_) estimate_->add(known);
@@ -94,6 +99,16 @@ void ColumnLook::count(const Entry& entry, bool tail) {
   }
 }
 
+void ColumnLook::remember(size_t entry) {
+  constexpr size_t kMost = 1024;
+  if (entries_[entry].kind != Kind::kText || fields_ % trail_step_ != 0) return;
+  trail_.push_back(static_cast<uint32_t>(entry));
+  if (trail_.size() < kMost) return;
+  for (size_t i = 0; 2 * i < trail_.size(); ++i) trail_[i] = trail_[2 * i];
+  trail_.resize(trail_.size() / 2);
+  trail_step_ *= 2;
+}
+
 void ColumnLook::follow(double number) {
   counts_ = counts_ && (!any_before_ || number > previous_);
   sorted_ = sorted_ && (!any_before_ || number >= previous_);
@@ -121,6 +136,7 @@ void ColumnLook::forms(ColumnSeen& out, bool words_may_miss) const {
     out.form = Form::kLists;
     return;
   }
+  if (take_own_words(out, words_may_miss) || take_other_times(out)) return;
   ListText items(out.values, there, out.exact);
   // Dates with times, even if a few fields are other words, are no lists of parts.
   if (items.separator() == ' ' && (2 * times_ > there || are_other_dates(out))) return;
@@ -131,20 +147,117 @@ void ColumnLook::forms(ColumnSeen& out, bool words_may_miss) const {
     take_written(out);
 }
 
+namespace {
+
+// True for a text that may stand for a missing value: one without a digit, #DIV/0!, 0000-00-00 and 9999-99-99.
+bool is_filler(std::string_view text) {
+  const bool zeros = text.find_first_of("123456789") == std::string_view::npos && text.starts_with("0000");
+  const bool nines = text.find_first_of("012345678") == std::string_view::npos && text.starts_with("9999");
+  return text.find_first_of("0123456789") == std::string_view::npos || text.starts_with('#') || zeros || nines;
+}
+
+}  // namespace
+
+// The few texts among a column's other values that may stand for missing ones.
+std::vector<ColumnLook::Entry> ColumnLook::own_words() const {
+  constexpr size_t kFew = 3, kLongest = 30;
+  std::vector<Entry> out;
+  for (const Entry& e : entries_) {
+    const std::string& text = e.value.text;
+    if (e.kind != Kind::kText || !is_filler(text) || text.size() > kLongest || trimmed(text).empty()) continue;
+    out.push_back(e);
+    if (out.size() > kFew) return {};
+  }
+  return out;
+}
+
+// Recognises numbers or times with a few words among them, such as "unknown" and "#DIV/0!", that stand for a missing
+// one.
+bool ColumnLook::take_own_words(ColumnSeen& out, bool words_may_miss) const {
+  constexpr int64_t kVaried = 20;  // fewer distinct numbers may be categories, as the words are then
+  int64_t own = 0, known = 0, distinct = 0;
+  const std::vector<Entry> words = own_words();
+  for (const Entry& e : words) own += e.value.count;
+  for (const Entry& e : entries_) {
+    known += e.kind == Kind::kText ? e.value.count : 0;
+    distinct += e.kind == Kind::kNumber || e.kind == Kind::kTime ? 1 : 0;
+  }
+  const bool times = times_ > 0, numbers = numbers_.count() > 0;
+  const int64_t values = times ? times_ : numbers_.count();
+  if (words.empty() || times == numbers || own != texts_ || known != texts_) return false;
+  if (numbers && distinct <= kVaried) return false;
+  if (2 * values < fields_ - empty_) return false;
+  out.form = times ? Form::kTimes : Form::kNumbers;
+  out.numbers = times ? days_ : numbers_;
+  out.missing += own + words_;
+  for (const Entry& e : words) out.own_words.push_back(e.value.text);
+  for (const Entry& e : entries_) {
+    if (e.kind == Kind::kWord) (words_may_miss ? out.missing_words : out.own_words).push_back(e.value.text);
+  }
+  return true;
+}
+
+// Recognises dates and times that are not ISO 8601, if one form fits all of them.
+bool ColumnLook::take_other_times(ColumnSeen& out) const {
+  if (texts_ == 0 || list_ || 2 * (texts_ + times_) < fields_ - empty_ || numbers_.count() > 0) return false;
+  const std::vector<Entry> words = own_words();
+  const auto is_own = [&](const Entry& e) {
+    return std::any_of(words.begin(), words.end(), [&](const Entry& w) { return w.value.text == e.value.text; });
+  };
+  std::vector<std::string> texts;
+  for (const Entry& e : entries_) {
+    if (e.kind != Kind::kWord && !is_own(e)) texts.emplace_back(trimmed(e.value.text));
+  }
+  std::vector<std::string> formats = time_formats_of(texts);
+  if (formats.size() != 1) {
+    out.time_formats = std::move(formats);
+    return false;
+  }
+  out.form = Form::kTimes;
+  out.time_format = formats.front();
+  std::vector<std::optional<int64_t>> times;  // of the entries
+  for (const Entry& e : entries_) {
+    times.push_back(data::time_by(out.time_format, trimmed(e.value.text)));
+    if (e.kind == Kind::kWord || is_own(e)) {
+      out.own_words.push_back(e.value.text);
+      out.missing += e.value.count;
+      continue;
+    }
+    const double days = static_cast<double>(times.back().value_or(0)) / kDay;
+    out.numbers.add(days, e.value.count);
+    out.other_hours = out.other_hours || days != std::floor(days);
+  }
+  std::vector<int64_t> in_order;
+  for (const uint32_t entry : trail_) {
+    if (times[entry]) in_order.push_back(*times[entry]);
+  }
+  out.sorted = !in_order.empty() && std::is_sorted(in_order.begin(), in_order.end());
+  return true;
+}
+
 // Recognises texts that are numbers with a currency sign, grouped digits or a decimal comma.
 void ColumnLook::take_written(ColumnSeen& out) const {
   std::vector<std::string> texts;
+  std::vector<std::string> own;
+  int64_t without = 0;  // fields that are words
+  for (const Entry& e : own_words()) {
+    own.push_back(e.value.text);
+    without += e.value.count;
+  }
+  if (2 * without > fields_ - empty_) return;
+  const auto is_own = [&](const Entry& e) { return std::find(own.begin(), own.end(), e.value.text) != own.end(); };
   for (const Entry& e : entries_) {
-    if (e.kind != Kind::kWord) texts.push_back(e.value.text);
+    if (e.kind != Kind::kWord && !is_own(e)) texts.push_back(e.value.text);
   }
   const std::optional<WrittenNumber> written = written_numbers(texts);
   if (!written) return;
   out.form = Form::kWritten;
   out.items = ListText();
   out.written = *written;
+  out.own_words = own;
   for (const Entry& e : entries_) {
-    if (e.kind == Kind::kWord) {
-      out.missing_words.push_back(e.value.text);
+    if (e.kind == Kind::kWord || is_own(e)) {
+      if (!is_own(e)) out.missing_words.push_back(e.value.text);
       out.missing += e.value.count;
     } else if (const auto number = written->read(e.value.text)) {
       out.numbers.add(*number, e.value.count);
@@ -163,7 +276,10 @@ ColumnSeen ColumnLook::seen(bool words_may_miss) const {
             [](const auto& a, const auto& b) { return a.count != b.count ? a.count > b.count : a.text < b.text; });
   forms(out, words_may_miss);
   std::erase_if(out.values, [&](const ListText::Value& v) {
-    return std::find(out.missing_words.begin(), out.missing_words.end(), v.text) != out.missing_words.end();
+    const auto has = [&](const std::vector<std::string>& words) {
+      return std::find(words.begin(), words.end(), v.text) != words.end();
+    };
+    return has(out.missing_words) || has(out.own_words);
   });
   const auto kept = std::ssize(out.values);
   // An estimate may exceed what is possible.
@@ -177,7 +293,8 @@ ColumnSeen ColumnLook::seen(bool words_may_miss) const {
   out.lengths = list_ ? lengths_ : out.items.lengths();
   out.numbers_among = numbers_.count(), out.times_among = times_;
   out.repeated = repeated_;
-  out.counts = counts_, out.sorted = sorted_, out.hours = hours_;
+  out.counts = counts_, out.sorted = out.time_format.empty() ? sorted_ : out.sorted,
+  out.hours = hours_ || out.other_hours;
   out.words_hash = words_hash_, out.pattern_hash = pattern_hash_;
   out.tail_fields = tail_fields_;
   const int64_t head = numbers_.count() - tail_numbers_;

@@ -31,6 +31,10 @@ struct ColumnSeen {
   Form form = Form::kEmpty;
   int64_t fields = 0, missing = 0;
   std::vector<std::string> missing_words;  // words such as "NA" and "?" that count as missing numbers
+  std::vector<std::string> own_words;      // other words that stand for a missing number or time: "unknown"
+  std::string time_format;                 // kTimes that are not ISO 8601
+  std::vector<std::string> time_formats;   // kTexts: the forms that all fields fit, if there are several
+  bool other_hours = false;                // some times of `time_format` are not at midnight
   std::vector<ListText::Value> values;     // most frequent first; at most as many as fit into memory
   bool exact = true;                       // `values` is complete
   int64_t distinct = 0;                    // an estimate unless exact
@@ -85,8 +89,12 @@ class ColumnLook {
   static Kind kind_of(std::string_view field, double& number);
   void count(const Entry& entry, bool tail);
   void follow(double number);
+  void remember(size_t entry);
   void forms(ColumnSeen& out, bool words_may_miss) const;
   void take_written(ColumnSeen& out) const;
+  bool take_own_words(ColumnSeen& out, bool words_may_miss) const;
+  bool take_other_times(ColumnSeen& out) const;
+  std::vector<Entry> own_words() const;
 
   std::string name_;
   bool list_, weighted_;
@@ -101,6 +109,8 @@ class ColumnLook {
   double tail_sum_ = 0;
   double previous_ = 0;
   bool any_before_ = false, counts_ = true, sorted_ = true;
+  std::vector<uint32_t> trail_;  // entries of some rows with a text, evenly spread, in their order
+  int64_t trail_step_ = 1;       // rows from one of them to the next
   uint64_t words_hash_ = 0, pattern_hash_ = 0;
 };
 

@@ -76,7 +76,7 @@ std::string Writer::ids(const ColumnSeen& c) const {
     out += "min_count = 2\n";
   }
   const char separator = c.form == Form::kLists ? c.items.separator() : '\0';
-  if (separator != 0) out += str_cat("separator = \"", separator, "\"\n");
+  if (separator != 0) out += str_cat("separator = ", quoted(std::string(1, separator)), "\n");
   if (c.weighted) return out + "weighted = true\n";
   return out + (c.form == Form::kLists && mean_ ? "pooling = \"mean\"\n" : "");
 }
@@ -115,14 +115,19 @@ std::string Writer::feature(const ColumnSeen& c, const Decision& d) {
   first_ = true;
   std::string out;
   if (d.times) {
-    if (c.hours || c.form == Form::kNumbers) out += table(c, "hour", "take = \"hour\"\nids = \"row\"\nrows = 24\n");
-    out += table(c, "weekday", "take = \"weekday\"\nids = \"row\"\nrows = 7\n");
-    return out +
-           number(c, "days", str_cat("take = \"days\"\n", missing_key(c, "mean"), "transform = \"standardise\"\n"));
+    const std::string keys =
+        words_key(c) + (c.time_format.empty() ? "" : str_cat("time_format = ", quoted(c.time_format), "\n"));
+    const bool days = c.time_format.empty() || c.time_format.find("%d") != std::string::npos;
+    if (c.hours || c.form == Form::kNumbers)
+      out += table(c, "hour", str_cat("take = \"hour\"\n", keys, "ids = \"row\"\nrows = 24\n"));
+    out += days ? table(c, "weekday", str_cat("take = \"weekday\"\n", keys, "ids = \"row\"\nrows = 7\n"))
+                : table(c, "month", str_cat("take = \"month\"\n", keys, "ids = \"row\"\nrows = 12\n"));
+    return out + number(c, "days",
+                        str_cat("take = \"days\"\n", keys, missing_key(c, "mean"), "transform = \"standardise\"\n"));
   }
   if (d.dense) out += number(c, "", dense_keys(c));
   if (d.ids) out += table(c, d.dense ? "value" : "", ids(c));
-  if (d.was_missing) out += number(c, "missing", "take = \"missing\"\n");
+  if (d.was_missing) out += number(c, "missing", "take = \"missing\"\n" + words_key(c));
   if (const std::string ranges = d.buckets ? bounds(c) : ""; !ranges.empty())
     out += table(c, "range", str_cat("ids = \"bucket\"\n", written_keys(c), wrapped(ranges + "]", "bounds = [", "  ")));
   return out;
@@ -135,8 +140,7 @@ std::string Writer::left_out(const ColumnSeen& c, const Decision& d) {
   return out;
 }
 
-// A comment on what is uncertain about a feature, and what to write instead if the guess is wrong.
-std::string feature_note(const ColumnSeen& c, const Decision& d) {
+std::string other_note(const ColumnSeen& c, const Decision& d) {
   if (c.form == Form::kWritten && c.written.ambiguous)
     return comment(
         str_cat("The comma in ", quoted(c.values.front().text),
@@ -154,9 +158,27 @@ std::string feature_note(const ColumnSeen& c, const Decision& d) {
         str_cat("Whole fields repeat, so each is one id. If their words mean something by themselves, add separator "
                 "= \"",
                 c.items.other_separator(), "\" and pooling = \"mean\"."));
+  if (!c.list && c.form == Form::kTexts && !c.items.parts_separator().empty())
+    return comment(str_cat("The parts between ", quoted(c.items.parts_separator()),
+                           " repeat in other fields. If a field is a list, ",
+                           c.items.gaps() ? "leave empty parts out of the file, and " : "",
+                           c.items.parts_separator().size() > 1 ? "write one character between parts, and " : "",
+                           "add separator = \"", c.items.parts_separator()[0], "\" and pooling = \"mean\"."));
   if (d.dense && d.ids)
     return comment("Whole numbers that repeat often: the column is both a number and an id. Leave out the wrong one.");
   return {};
+}
+
+// A comment on what is uncertain about a feature, and what to write instead if the guess is wrong.
+std::string feature_note(const ColumnSeen& c, const Decision& d) {
+  const std::string words =
+      c.own_words.empty() || !(d.dense || d.times)
+          ? ""
+          : comment(str_cat(listed(c.own_words, c.own_words.size()),
+                            c.own_words.size() > 1 ? " are taken for missing values. If they mean something,"
+                                                   : " is taken for a missing value. If it means something,",
+                            " add a [[column]] with ids = \"vocabulary\"."));
+  return words + other_note(c, d);
 }
 
 // A comment on a column of texts of which most are numbers or dates, and the others are words, or are few.
@@ -179,7 +201,9 @@ std::string strangers_note(const ColumnSeen& c) {
   return comment(
       str_cat(among, " of ", there, " fields are ", what, ", but ", others, others == 1 ? " is not" : " are not",
               strangers.empty() ? "" : str_cat(", as ", listed(strangers, 3)),
-              ": so all are texts. If these fields are empty or NA instead, the column is read as ", what, "."));
+              ": so all are texts. If these stand for missing values, leave the fields empty, or list them in "
+              "missing_words of a [[column]] with ",
+              dates ? "take = \"days\"." : "as = \"dense\"."));
 }
 
 // Comments a column out that most likely gives the label away, and says what to write if it does not.
@@ -231,7 +255,9 @@ std::string summary(const ColumnSeen& c) {
   if (c.form == Form::kTimes && !c.values.empty()) out += str_cat(", times as ", quoted(c.values.front().text));
   if (c.missing > 0) {
     out += str_cat(", ", c.missing, " of ", c.fields, " missing");
-    if (!c.missing_words.empty()) out += str_cat(", as ", listed(c.missing_words, 8));
+    std::vector<std::string> words = c.missing_words;
+    words.insert(words.end(), c.own_words.begin(), c.own_words.end());
+    if (!words.empty()) out += str_cat(", as ", listed(words, 8));
   }
   return out;
 }

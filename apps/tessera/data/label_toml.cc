@@ -42,10 +42,14 @@ std::string counts_note(const ColumnSeen& c) {
 
 }  // namespace
 
+std::string words_key(const ColumnSeen& c) {
+  return c.own_words.empty() ? "" : str_cat("missing_words = [", listed(c.own_words, c.own_words.size()), "]\n");
+}
+
 std::string written_keys(const ColumnSeen& c) {
-  if (c.form != Form::kWritten) return {};
-  return str_cat(c.written.decimal.empty() ? "" : str_cat("decimal = ", quoted(c.written.decimal), "\n"),
-                 c.written.strip.empty() ? "" : str_cat("strip = ", quoted(c.written.strip), "\n"));
+  if (c.form != Form::kWritten) return words_key(c);
+  return words_key(c) + str_cat(c.written.decimal.empty() ? "" : str_cat("decimal = ", quoted(c.written.decimal), "\n"),
+                                c.written.strip.empty() ? "" : str_cat("strip = ", quoted(c.written.strip), "\n"));
 }
 
 std::string label_toml(const ColumnSeen& c) {

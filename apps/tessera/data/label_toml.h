@@ -12,7 +12,9 @@ namespace tessera::cli {
 std::string label_toml(const ColumnSeen& column);
 // For a guessed label, says so and lists the other candidates; empty otherwise.
 std::string guess_note(const std::vector<ColumnSeen>& columns, const Labels& labels);
-// The keys that read numbers such as $12.99; empty for plain numbers.
+// The key `missing_words`; empty if the column has no such words.
+std::string words_key(const ColumnSeen& column);
+// The keys that read numbers such as $12.99, and the key above; empty for plain numbers.
 std::string written_keys(const ColumnSeen& column);
 
 }  // namespace tessera::cli

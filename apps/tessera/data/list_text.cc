@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 
 #include "tessera/sdk/fields.h"
+#include "tessera/sdk/printed_list.h"
 
 namespace tessera::cli {
 namespace {
@@ -27,21 +29,32 @@ void count(std::string_view text, int64_t times, std::unordered_map<std::string,
 // True for "[3, 17]" and for a set, "{3, 17}". Parentheses are a tuple's only if a blank follows a comma, because
 // "(3,170)" is a negative number.
 bool opens_list(std::string_view text) {
-  return text.starts_with('[') || text.starts_with('{') ||
-         (text.starts_with('(') && text.ends_with(')') && text.find(", ") != std::string_view::npos);
+  const bool tuple = text == "()" || text.find(", ") != std::string_view::npos || text.ends_with(",)");
+  return text.starts_with('[') || text.starts_with('{') || (text.starts_with('(') && text.ends_with(')') && tuple) ||
+         !sdk::list_inside(text).empty();
+}
+
+std::string_view without_blanks(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  return first == std::string_view::npos ? std::string_view()
+                                         : text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
 }
 
 // Finds the text between the brackets of "[3, 17]". Returns false if it is not a list of items in brackets.
 bool between_brackets(std::string_view text, std::string_view& out) {
   text = trimmed(text);
   if (text.size() < 2 || !opens_list(text)) return false;
+  if (const std::string_view list = sdk::list_inside(text); !list.empty()) text = list;
   if (text.back() != (text.front() == '[' ? ']' : text.front() == '{' ? '}' : ')')) return false;
-  out = trimmed(text.substr(1, text.size() - 2));
+  out = without_blanks(text.substr(1, text.size() - 2));
   const bool pairs = text.front() == '{' && out.find(':') != std::string_view::npos;
   return !pairs && out.find_first_of("[]{}") == std::string_view::npos;
 }
 
 std::string_view without_quotes(std::string_view item) {
+  item = sdk::item_inside(item);
+  const bool prefixed = item.size() > 2 && std::string_view("uUbB").find(item[0]) != std::string_view::npos;
+  if (prefixed && (item[1] == '"' || item[1] == '\'')) item.remove_prefix(1);
   if (item.size() > 1 && item.front() == item.back() && (item.front() == '"' || item.front() == '\''))
     return item.substr(1, item.size() - 2);
   return item;
@@ -55,17 +68,39 @@ std::string_view trimmed(std::string_view text) {
                                          : text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
+namespace {
+
+bool opens_bracket(std::string_view text) {
+  const auto count = [&](std::string_view any) {
+    return std::count_if(text.begin(), text.end(), [&](char c) { return any.find(c) != std::string_view::npos; });
+  };
+  return count("([{<") > count(")]}>");
+}
+
+// True for text with characters as HTML writes them, caf&eacute;, whose semicolons separate nothing.
+bool has_entity(std::string_view text) {
+  const size_t begin = text.find('&'), end = text.find(';', begin == std::string_view::npos ? text.size() : begin);
+  if (begin == std::string_view::npos || end == std::string_view::npos || end < begin + 3 || end > begin + 9)
+    return false;
+  return std::all_of(text.begin() + static_cast<std::ptrdiff_t>(begin) + 1,
+                     text.begin() + static_cast<std::ptrdiff_t>(end),
+                     [](unsigned char c) { return std::isalnum(c) != 0 || c == '#'; });
+}
+
+}  // namespace
+
 // Splits as the readers do: consecutive blanks count as one, any other separator has an item on both sides.
 ListText::Items ListText::cut(const std::vector<Value>& values, char separator) {
   Items out;
   for (const auto& [field, times, tail] : values) {
-    if (field.find(separator) == std::string::npos) {
+    if (field.find(separator) == std::string::npos || (separator == ';' && has_entity(field))) {
       out.weighted_alone += id_with_weight(field).empty() ? 0 : times;
       out.lengths.add(1, times);
       continue;
     }
     out.fields += times;
     ++out.wholes;
+    out.unbalanced += opens_bracket(field.substr(0, field.find(separator))) ? times : 0;
     int64_t length = 0;
     for (std::string_view rest = field; !sdk::finished(rest);) {
       const std::string_view item = trimmed(sdk::cut(rest, separator));
@@ -92,7 +127,7 @@ ListText::Items ListText::cut(const std::vector<Value>& values, char separator) 
 ListText::Reading ListText::reading(const Items& items, char separator, int64_t there, bool exact) {
   constexpr int64_t kFarFewer = 4;
   constexpr int64_t kAgain = 10;
-  if (items.fields == 0 || items.empty > 0) return Reading::kWhole;
+  if (items.fields == 0 || items.empty > 0 || 2 * items.unbalanced > items.fields) return Reading::kWhole;
   if (items.weighted == items.all && items.weighted_alone == there - items.fields) return Reading::kWeighted;
   const auto distinct = std::ssize(items.distinct);
   if (4 * items.fields < there || 2 * distinct > items.all) return Reading::kWhole;
@@ -128,7 +163,7 @@ bool ListText::take_brackets(const std::vector<Value>& values) {
     between_brackets(text, inside);
     int64_t length = 0;
     for (std::string_view rest = inside; !sdk::finished(rest);) {
-      const std::string_view item = without_quotes(trimmed(sdk::cut(rest, separator)));
+      const std::string_view item = without_quotes(without_blanks(sdk::cut(rest, separator)));
       if (item.empty()) continue;
       ++length;
       items.all += times;
@@ -157,13 +192,43 @@ ListText::ListText(const std::vector<Value>& values, int64_t there, bool exact) 
   for (const Value& v : values) seen += v.count;
   if (seen == 0) return;
   there = std::min(there, seen);
-  constexpr std::array<char, 4> kSeparators = {'|', ';', ',', ' '};
+  // The last ones are what Hive and exports of databases put between items.
+  constexpr std::array<char, 10> kSeparators = {'|', ';', ',', ' ', '\x01', '\x02', '\t', '\n', '~', '^'};
   for (const char separator : kSeparators) {
     const Items items = cut(values, separator);
     const Reading as = reading(items, separator, there, exact);
     if (as == Reading::kEither) other_separator_ = separator;
     if (as != Reading::kList && as != Reading::kWeighted) continue;
     take(items, separator, as == Reading::kWeighted);
+    return;
+  }
+  if (other_separator_ == 0) find_parts(values, there);
+}
+
+// Looks for parts that repeat in most fields, as in a/b/c, a+b, a||b and a;b; with an empty part at its end.
+void ListText::find_parts(const std::vector<Value>& values, int64_t there) {
+  constexpr int64_t kFarFewer = 4;
+  for (const std::string_view separator : {"||", "|", ";", "/", "+", "&", ":", "-", "_"}) {
+    int64_t fields = 0, wholes = 0;
+    bool gaps = false;
+    Counts parts;
+    for (const auto& [field, times, tail] : values) {
+      const std::string_view text = field;
+      if (text.find(separator) == std::string_view::npos || has_entity(text)) continue;
+      fields += times;
+      ++wholes;
+      for (size_t at = 0; at <= text.size();) {
+        const size_t end = std::min(text.find(separator, at), text.size());
+        const std::string_view part = trimmed(text.substr(at, end - at));
+        gaps = gaps || part.empty();
+        if (!part.empty()) count(part, 1, parts);
+        at = end + separator.size();
+      }
+    }
+    constexpr int64_t kMany = 50;
+    if (4 * fields < there || wholes < kMany || kFarFewer * std::ssize(parts) > wholes) continue;
+    parts_separator_ = separator;
+    gaps_ = gaps;
     return;
   }
 }

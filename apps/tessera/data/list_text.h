@@ -33,6 +33,10 @@ class ListText {
   bool nested() const { return nested_; }        // most fields begin with [ or { but are not lists of items
   // separator of a category that could also be a list of words
   char other_separator() const { return other_separator_; }
+  // The text between parts that repeat, in fields of an unusual notation; empty if there is none. `gaps`: some parts
+  // are empty.
+  const std::string& parts_separator() const { return parts_separator_; }
+  bool gaps() const { return gaps_; }
   int64_t wholes() const { return wholes_; }                 // distinct fields that have several items
   int64_t distinct() const { return distinct_; }             // distinct items
   int64_t once() const { return once_; }                     // items that occurred once
@@ -46,6 +50,7 @@ class ListText {
     int64_t weighted_alone = 0;  // weighted fields without it
     int64_t wholes = 0;          // distinct fields with it
     int64_t all = 0, empty = 0, weighted = 0;
+    int64_t unbalanced = 0;  // fields whose first item opens a bracket and does not close it
     NumberSummary lengths;
     Counts distinct, ids;  // ids are items without their weights, as long as all have one
   };
@@ -55,9 +60,12 @@ class ListText {
   static Reading reading(const Items& items, char separator, int64_t there, bool exact);
   bool take_brackets(const std::vector<Value>& values);
   void take(const Items& items, char separator, bool weighted);
+  void find_parts(const std::vector<Value>& values, int64_t there);
 
   char separator_ = 0, other_separator_ = 0;
   bool bracketed_ = false, weighted_ = false, nested_ = false;
+  std::string parts_separator_;
+  bool gaps_ = false;
   int64_t wholes_ = 0, distinct_ = 0, once_ = 0;
   NumberSummary lengths_;
 };

@@ -109,13 +109,21 @@ bool grouped_by_points(std::string_view text) {
   return true;
 }
 
+// True for the numbers that programs write in place of a missing one: -1, -9, 99, -999, 99999999, 1e30, ...
+bool is_code(double number) {
+  constexpr double kLeast = 99, kHuge = 1e15;
+  if (number == -1 || number == -9 || std::abs(number) >= kHuge) return true;
+  double nines = kLeast;
+  while (nines < std::abs(number)) nines = 10 * nines + 9;
+  return std::abs(number) == nines;
+}
+
 // A number that usually stands for a missing value, is at an end of the numbers and far from the next one; else empty.
 std::string likely_code(const ColumnSeen& c) {
   constexpr double kRare = 0.002;
-  static constexpr std::array<double, 9> kCodes = {-1, -9, -99, -999, -9999, 99, 999, 9999, 99999};
   for (const ListText::Value& v : c.values) {
     const auto number = sdk::number_of(v.text);
-    if (!number || std::find(kCodes.begin(), kCodes.end(), *number) == kCodes.end()) continue;
+    if (!number || !is_code(*number)) continue;
     if (*number != c.numbers.least() && *number != c.numbers.most()) continue;
     if (v.count < 3 || static_cast<double>(v.count) < kRare * static_cast<double>(c.fields)) continue;
     double least = HUGE_VAL, most = -HUGE_VAL;  // of the other numbers
@@ -233,20 +241,32 @@ std::string units_note(const ColumnSeen& c) {
   return {};
 }
 
-// Says if categories differ only in their case or in blanks at their ends.
+// A text in lower case, with plain blanks, and without characters of no width.
+std::string folded(std::string text) {
+  const auto replace = [&](std::string_view what, std::string_view with) {
+    for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += with.size())
+      text.replace(at, what.size(), with);
+  };
+  for (const std::string_view blank : {"\xc2\xa0", "\xe2\x80\xaf", "\xe2\x80\x89", "\t"}) replace(blank, " ");
+  for (const std::string_view none : {"\xe2\x80\x8b", "\xef\xbb\xbf", "\xc2\xad"}) replace(none, "");
+  while (text.find("  ") != std::string::npos) replace("  ", " ");
+  return lower(std::string(sdk::trimmed(text)));
+}
+
+// Says if categories differ only in their case or in blanks.
 std::string spellings_note(const ColumnSeen& c) {
   std::map<std::string, std::string> spelled;
   std::vector<std::string> pair;
   int64_t others = -1;
   for (const ListText::Value& v : c.values) {
-    const auto [first, fresh] = spelled.try_emplace(lower(std::string(sdk::trimmed(v.text))), v.text);
+    const auto [first, fresh] = spelled.try_emplace(folded(v.text), v.text);
     if (fresh) continue;
     if (pair.empty()) pair = {first->second, v.text};
     ++others;
   }
   if (pair.empty()) return {};
   return comment(str_cat(quoted(pair[0]), " and ", quoted(pair[1]),
-                         " differ only in case or in blanks at their ends, and are two categories",
+                         " differ only in case or in blanks, and are two categories",
                          others > 0 ? str_cat("; so are ", others, " others") : "",
                          ". Write one spelling into the file if they mean the same."));
 }
@@ -268,6 +288,40 @@ void check_notation(const ColumnSeen& c) {
     refuse_label(c, str_cat("has numbers, and ", quoted(v.text), " in ", v.count, " of ", c.fields,
                             " rows: write all labels in one notation into the file, or leave these rows out"));
   }
+}
+
+bool is_foreign_digit(std::string_view text) {
+  // Arabic, Persian, Devanagari and full-width digits in UTF-8.
+  for (const std::string_view first : {"\xd9\xa0", "\xdb\xb0", "\xe0\xa5\xa6", "\xef\xbc\x90"}) {
+    const size_t at = text.find(first.substr(0, first.size() - 1));
+    if (at == std::string_view::npos || at + first.size() > text.size()) continue;
+    const int digit =
+        static_cast<unsigned char>(text[at + first.size() - 1]) - static_cast<unsigned char>(first.back());
+    if (digit >= 0 && digit <= 9) return true;
+  }
+  return false;
+}
+
+// True for 23.96*, 24,0, ="23.96", np.float64(23.96), \u2265 23 and 3 days 04:00:00: a quantity in another notation.
+bool like_quantity(std::string_view text) {
+  if (is_foreign_digit(text)) return true;
+  const size_t first = text.find_first_of("0123456789");
+  if (first == std::string_view::npos) return false;
+  for (const std::string_view sign : {"\xe2\x89\xa5", "\xe2\x89\xa4", "<", ">", "~"}) {
+    if (text.starts_with(sign)) return true;
+  }
+  if (text.find(" day") != std::string_view::npos && first == 0) return true;
+  for (size_t at = 1; at + 1 < text.size(); ++at) {
+    if ((text[at] == '.' || text[at] == ',') && is_digit(text[at - 1]) && is_digit(text[at + 1])) return true;
+  }
+  return false;
+}
+
+// True for a text such as Foo(13, 19) or <a, b>: a list in a notation that is not read.
+bool like_list(std::string_view text) {
+  if (text.find(',') == std::string_view::npos || !is_letter(text[0]))
+    return text.starts_with('<') && text.ends_with('>');
+  return text.find('(') != std::string_view::npos && text.ends_with(')');
 }
 
 }  // namespace
@@ -292,6 +346,9 @@ void check_label_values(const ColumnSeen& c) {
     refuse_label(c, str_cat("has several items in a row, such as ", quoted(several->text),
                             ", but a label is a number or one word: write a column of 0 and 1 for each item into the "
                             "file, and name them with --label A,B"));
+  if (!c.own_words.empty())
+    refuse_label(c, str_cat("has numbers, and ", quoted(c.own_words.front()),
+                            " in other rows: write all labels in one notation into the file, or leave these rows out"));
   if (is_number(c)) {
     constexpr double kLeastCode = 8, kRare = 0.02;
     if (!c.exact || c.values.size() != 3) return;
@@ -345,10 +402,15 @@ bool is_accounting(const ColumnSeen& c) {
 }
 
 std::string odd_texts_note(const ColumnSeen& c) {
-  constexpr double kMost = 0.9, kSome = 0.1;
+  constexpr double kMost = 0.9, kHalf = 0.5, kSome = 0.1;
   if (c.list || c.values.empty()) return {};
   const std::string first = quoted(c.values.front().text);
   if (c.form == Form::kTexts) {
+    if (c.time_formats.size() > 1)
+      return comment(str_cat("These are categories, but they look like dates, such as ", first,
+                             ", in which days and months cannot be told apart. With take = \"weekday\" or \"days\" "
+                             "and time_format = ",
+                             quoted(c.time_formats[0]), " or ", quoted(c.time_formats[1]), " they are read."));
     if (are_other_dates(c))
       return comment(str_cat("These are categories, but they look like dates, such as ", first,
                              ". Written as YYYY-MM-DD they give weekdays and an age."));
@@ -369,6 +431,18 @@ std::string odd_texts_note(const ColumnSeen& c) {
       return comment(str_cat("These are categories: values such as ", first,
                              " have no order. If they are quantities or dates, write numbers or YYYY-MM-DD into the "
                              "file."));
+    if (share_of(c, like_list) > kHalf)
+      return comment(str_cat("These are categories. If ", first,
+                             " is a list, write it as [3, 17] or with one character between its items."));
+    if (share_of(c, like_quantity) > kHalf && c.items.parts_separator().empty()) {
+      std::string other;
+      for (const ListText::Value& v : c.values) {
+        if (other.empty() && !sdk::number_of(v.text)) other = v.text;
+      }
+      return comment(str_cat("These are categories, because ", quoted(other),
+                             " and others like it are not read as "
+                             "numbers. If they are quantities, write them with digits and a decimal point only."));
+    }
     return spellings_note(c);
   }
   if (c.form == Form::kWritten) return units_note(c);

@@ -18,6 +18,7 @@
 #include "data/label_choice.h"
 #include "data/odd_texts.h"
 #include "data/test_choice.h"
+#include "data/toml_text.h"
 #include "data/xxh64.h"
 #include "tessera/error.h"
 
@@ -86,9 +87,85 @@ TEST(ColumnLook, FormsOfColumns) {
   EXPECT_EQ(look("a", 20, [](int i) { return str_cat("2024-01-", i + 10); }).hours, false);
   EXPECT_EQ(look("a", 100, [](int i) { return str_cat("{\"a\": ", i, "}"); }).form, Form::kNested);
   EXPECT_EQ(look("a", 100, [](int i) { return str_cat("[[", i, "], [2]]"); }).form, Form::kNested);
-  const ColumnSeen mixed = look("a", 100, [](int i) { return i == 7 ? std::string("unknown") : str_cat(i); });
+  const ColumnSeen mixed = look("a", 100, [](int i) { return i == 7 ? std::string("7 or 8") : str_cat(i); });
   EXPECT_EQ(mixed.form, Form::kTexts);
   EXPECT_EQ(mixed.numbers_among, 99);
+}
+
+TEST(ColumnLook, FewWordsAmongNumbersStandForMissingOnes) {
+  const auto numbers = [](const std::string& word, int distinct) {
+    return look("a", 400, [&](int i) { return i % 8 == 0 ? word : str_cat(i % distinct, ".5"); });
+  };
+  for (const char* word : {"unknown", "#DIV/0!", ".", "---", "not available", "\xe2\x80\x94"}) {
+    const ColumnSeen c = numbers(word, 90);
+    EXPECT_EQ(c.form, Form::kNumbers) << word;
+    EXPECT_EQ(c.missing, 50) << word;
+    EXPECT_THAT(c.own_words, ElementsAre(word));
+  }
+  EXPECT_EQ(numbers("unknown", 10).form, Form::kTexts) << "categories";
+  EXPECT_EQ(numbers("<5", 90).form, Form::kTexts);
+  EXPECT_EQ(look("a", 400, [](int i) { return i % 8 == 0 ? str_cat("w", char('a' + i % 7)) : str_cat(i); }).form,
+            Form::kTexts)
+      << "many words";
+  const ColumnSeen dates =
+      look("a", 400, [](int i) { return i % 8 == 0 ? "0000-00-00" : str_cat("2024-0", i % 7 + 1, "-", i % 19 + 10); });
+  EXPECT_EQ(dates.form, Form::kTimes);
+  EXPECT_THAT(dates.own_words, ElementsAre("0000-00-00"));
+  const ColumnSeen money = look("a", 400, [](int i) { return i % 8 == 0 ? "free" : str_cat("$", i % 90, ".99"); });
+  EXPECT_EQ(money.form, Form::kWritten);
+  EXPECT_THAT(money.own_words, ElementsAre("free"));
+}
+
+TEST(ColumnLook, DatesInOtherForms) {
+  const auto format = [](const std::function<std::string(int, int)>& date) {
+    return look("a", 600, [&](int i) { return i % 50 == 0 ? std::string("NA") : date(i % 28 + 1, i % 12 + 1); })
+        .time_format;
+  };
+  const auto two = [](int number) { return str_cat(number < 10 ? "0" : "", number); };
+  EXPECT_EQ(format([&](int d, int m) { return str_cat(two(d), ".", two(m), ".2024"); }), "%d.%m.%Y");
+  EXPECT_EQ(format([&](int d, int m) { return str_cat(m, "/", d, "/2024 3:05 PM"); }), "%m/%d/%Y %I:%M %p");
+  EXPECT_EQ(format([&](int d, int m) { return str_cat(two(d), "/", two(m), "/24"); }), "%d/%m/%y");
+  EXPECT_EQ(format([&](int d, int) { return str_cat(two(d), "-Jan-2024"); }), "%d-%b-%Y");
+  EXPECT_EQ(format([&](int d, int m) { return str_cat("2024", two(m), two(d), "T101112Z"); }), "%Y%m%dT%H%M%S%z");
+  EXPECT_EQ(format([&](int d, int m) { return str_cat("2024-", m, "-", d); }), "%Y-%m-%d");
+  EXPECT_EQ(format([&](int d, int) { return str_cat("Mon, ", d, " March 2024 10:00:00 GMT"); }),
+            "%a, %d %b %Y %H:%M:%S GMT");
+  EXPECT_EQ(format([&](int, int m) { return str_cat(m, "/2024"); }), "%m/%Y");
+  EXPECT_EQ(format([&](int d, int) { return str_cat("v", d); }), "");
+  const auto sorted = [&](int rows, const std::function<int(int)>& month) {
+    return look("a", rows, [&](int i) { return str_cat("15/", two(month(i)), "/2024"); }).sorted;
+  };
+  for (const int rows : {200, 40000}) {
+    EXPECT_TRUE(sorted(rows, [&](int i) { return i * 12 / rows + 1; })) << rows;
+    EXPECT_FALSE(sorted(rows, [&](int i) { return i * 7 % 12 + 1; })) << rows;
+  }
+  const ColumnSeen either = look("a", 300, [](int i) { return str_cat(i % 12 + 1, "/", i % 11 + 1, "/2024"); });
+  EXPECT_EQ(either.form, Form::kTexts);
+  EXPECT_THAT(either.time_formats, ElementsAre("%d/%m/%Y", "%m/%d/%Y"));
+}
+
+TEST(ColumnLook, ListsInOtherNotations) {
+  for (const auto& [begin, end] : std::vector<std::pair<std::string, std::string>>{{"array([", "])"},
+                                                                                   {"List(", ")"},
+                                                                                   {"c(", ")"},
+                                                                                   {"deque([", "], maxlen=9)"},
+                                                                                   {"array([", "], dtype=int64)"}}) {
+    const ColumnSeen c = look("a", 400, [b = begin, e = end](int i) { return str_cat(b, i % 5, ", ", i % 7, e); });
+    EXPECT_EQ(c.form, Form::kLists) << begin;
+    EXPECT_EQ(c.distinct, 7) << begin;
+  }
+  EXPECT_EQ(look("a", 400, [](int i) { return i % 3 == 0   ? "()"
+                                              : i % 3 == 1 ? str_cat("(", i % 5, ",)")
+                                                           : "(1, 2)"; })
+                .distinct,
+            5);
+  EXPECT_EQ(look("a", 400, [](int i) { return str_cat("Foo(", i % 50, ", ", i % 7, ")"); }).form, Form::kTexts);
+  EXPECT_EQ(look("a", 400, [](int i) { return str_cat("a", i % 20, "\x02", "a", i % 19); }).items.separator(), '\x02');
+  EXPECT_EQ(look("a", 400, [](int i) { return str_cat("caf&eacute;", i % 20); }).form, Form::kTexts);
+  const ColumnSeen ended = look("a", 400, [](int i) { return str_cat("a", i % 20, ";", "a", i % 19, ";"); });
+  EXPECT_EQ(ended.form, Form::kTexts);
+  EXPECT_EQ(ended.items.parts_separator(), ";");
+  EXPECT_TRUE(ended.items.gaps());
 }
 
 TEST(ColumnLook, ListsInBrackets) {
@@ -186,7 +263,7 @@ TEST(Decisions, ColumnsThatTellTheLabelAreLeftOut) {
   std::vector<ColumnSeen> columns;
   columns.push_back(look("bought", 500, [](int i) { return i % 7 < 3 ? "yes" : "no"; }));
   columns.push_back(look("nearly", 500, [](int i) { return i % 7 < 3 && i != 400 ? "yes" : "no"; }));
-  columns.push_back(look("when", 5000, [](int i) { return str_cat(i % 28 + 1, ".03.2024 10:", 10 + i % 40); }));
+  columns.push_back(look("when", 5000, [](int i) { return str_cat(i % 12 + 1, "/03/2024 10:", 10 + i % 40); }));
   columns.push_back(look("y", 500, [](int i) { return str_cat(i % 7 < 3 ? 1 : 0); }));
   const std::vector<Decision> d = decide(columns, choose_labels(columns, "y"));
   EXPECT_THAT(d[0].reason, HasSubstr("it gives the label away"));
@@ -301,16 +378,13 @@ TEST(OddTexts, AreSaid) {
   const auto note = [](const std::string& begin, const std::string& end) {
     return odd_texts_note(look("a", 200, [&](int i) { return str_cat(begin, i % 9 + 1, end); }));
   };
-  for (const auto& [begin, end] : std::vector<std::pair<std::string, std::string>>{
-           {"0", "/03/1980"}, {"1", ".05.2022"}, {"0", "/30/1990 0:00:00"}, {"Mar-201", ""}})
+  for (const auto& [begin, end] :
+       std::vector<std::pair<std::string, std::string>>{{"0", "/03/1980"}, {"0", "-03-80 10:00"}})
     EXPECT_THAT(note(begin, end), HasSubstr("look like dates")) << begin << end;
   EXPECT_THAT(note("3:5", " AM"), HasSubstr("times of the day"));
   EXPECT_THAT(note("0.2", " ct"), HasSubstr("numbers with a unit"));
   EXPECT_THAT(note("USD 2.3", ""), HasSubstr("numbers with a unit"));
   EXPECT_THAT(note("5.3", "-"), HasSubstr("\"5.31-\". Without it"));
-  for (const auto& [begin, end] : std::vector<std::pair<std::string, std::string>>{
-           {"Mar ", ", 2024"}, {"Sun, 1", " March 2024 10:00:00 GMT"}, {"1", "-Mar-24"}})
-    EXPECT_THAT(note(begin, end), HasSubstr("look like dates")) << begin << end;
   EXPECT_EQ(note("May the ", "th be with you"), "");
   const std::string spelled = odd_texts_note(look("a", 90, [](int i) {
     return std::vector{"u1", "U1", "u2 "}[i % 3];
@@ -393,11 +467,44 @@ TEST(OddTexts, WordsAmongNumbersAndDatesAreSaid) {
   EXPECT_THAT(mixed("TBD", ""),
               HasSubstr("675 of 900 fields are numbers, but 225 are not, as \"TBD\": so all are texts"));
   EXPECT_THAT(mixed("#DIV/0!", ""), HasSubstr("fields are numbers"));
-  EXPECT_THAT(mixed("0000-00-00", "2024-03-"),
-              HasSubstr("675 of 900 fields are dates, but 225 are not, as \"0000-00-00\""));
+  EXPECT_THAT(mixed("0000-00-00", "2024-03-"), HasSubstr("\"0000-00-00\" is taken for a missing value"));
+  EXPECT_THAT(mixed("spring", "2024-03-"), HasSubstr("\"spring\" is taken for a missing value"));
+  EXPECT_THAT(mixed("5 or 6", "2024-03-"), HasSubstr("675 of 900 fields are dates, but 225 are not, as \"5 or 6\""));
   EXPECT_THAT(job_text(look("a", 900, [](int i) { return i % 4 == 0 ? str_cat("A", i) : str_cat(i % 19); })),
               testing::Not(HasSubstr("fields are numbers")))
       << "codes with and without letters";
+}
+
+TEST(OddTexts, QuantitiesInOtherNotationsAreSaid) {
+  for (const auto& [begin, end] : std::vector<std::pair<std::string, std::string>>{
+           {"=\"", ".5\""}, {"np.float64(", ".5)"}, {"\xe2\x89\xa5", ""}, {"\xd9\xa1 ", ""}, {"", " days 03:00:00"}}) {
+    const ColumnSeen c = look("a", 300, [b = begin, e = end](int i) { return str_cat(b, i % 40, e); });
+    EXPECT_THAT(one_line(odd_texts_note(c)), HasSubstr("not read as numbers")) << begin << end;
+  }
+  const ColumnSeen mixed = look("a", 300, [](int i) { return str_cat(i % 40, i % 2 == 0 ? "," : ".", "5"); });
+  EXPECT_THAT(one_line(odd_texts_note(mixed)), HasSubstr("\"0,5\" and others like it are not read"));
+  EXPECT_THAT(one_line(odd_texts_note(look("a", 300, [](int i) { return str_cat("Foo(", i % 9, ", 2)"); }))),
+              HasSubstr("write it as [3, 17]"));
+  EXPECT_THAT(one_line(odd_texts_note(look("a", 300,
+                                           [](int i) {
+                                             return i % 2 == 0 ? "a b"
+                                                               : "a\xc2\xa0"
+                                                                 "b";
+                                           }))),
+              HasSubstr("differ only in case or in blanks"));
+}
+
+TEST(OddTexts, WhatIsTakenForMissingIsWritten) {
+  const auto text = [](const std::string& word) {
+    return job_text(look("a", 900, [&](int i) { return i % 10 == 0 ? word : str_cat(i % 90, ".5"); }));
+  };
+  EXPECT_THAT(text("unknown"), HasSubstr("\"unknown\" is taken for a missing value."));
+  EXPECT_THAT(text("unknown"), HasSubstr("missing_words = [\"unknown\"]"));
+  EXPECT_THAT(text("1e30"), HasSubstr("1e30 is in 90 of 900 rows"));
+  EXPECT_EQ(plain_number(1e30), "1e+30") << "TOML has no such whole number";
+  EXPECT_EQ(rounded(1e30, 1e28), "1e+30");
+  EXPECT_THAT(job_text(look("a", 900, [](int i) { return str_cat(i % 28 + 1, ".", i % 12 + 1, ".2024"); })),
+              HasSubstr("take = \"weekday\"\ntime_format = \"%d.%m.%Y\""));
 }
 
 TEST(Labels, FilesWithoutRowsOrWithOneColumnAreSaid) {

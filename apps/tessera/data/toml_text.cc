@@ -25,7 +25,11 @@ std::string plain_number(double value) {
   constexpr double kExact = 9007199254740992;  // 2^53
   if (value == std::floor(value) && std::abs(value) <= kExact) return str_cat(static_cast<int64_t>(value));
   std::array<char, 40> text{};
-  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+  char* const end = text.data() + text.size();
+  // TOML's whole numbers have 64 bits.
+  if (std::abs(value) > kExact)
+    return {text.data(), std::to_chars(text.data(), end, value, std::chars_format::scientific).ptr};
+  return {text.data(), std::to_chars(text.data(), end, value).ptr};
 }
 
 std::string short_number(double value) {
@@ -38,6 +42,8 @@ std::string short_number(double value) {
 }
 
 std::string rounded(double value, double step) {
+  constexpr double kLarge = 1e15;
+  if (std::abs(value) >= kLarge) return plain_number(value);
   constexpr int kMost = 17;  // decimals
   const int decimals = step > 0 ? std::clamp(static_cast<int>(std::ceil(-std::log10(step))), 0, kMost) : kMost;
   std::array<char, 400> text{};

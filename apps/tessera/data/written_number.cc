@@ -11,7 +11,8 @@ namespace {
 bool digit(char c) { return c >= '0' && c <= '9'; }
 
 // Signs of currency and of fractions. A blank or an apostrophe groups digits, or stands next to a sign.
-constexpr std::array<std::string_view, 9> kSigns = {"$", "€", "£", "¥", "₹", "%", "‰", "\xc2\xa0", "'"};
+constexpr std::array<std::string_view, 11> kSigns = {
+    "$", "€", "£", "¥", "₹", "%", "‰", "\xc2\xa0", "\xe2\x80\xaf", "\xe2\x80\x89", "'"};
 
 // Removes the signs from `text` and returns them.
 std::string take_signs(std::string& text) {

@@ -62,6 +62,34 @@ TEST(DataCheck, SaysWhatIsDifferent) {
               AllOf(HasSubstr("{\"kind\":\"columns\""), HasSubstr("\"New files\"")));
 }
 
+// A job reads only the form of time and the words that training had.
+TEST(DataCheck, OtherFormsOfTimesAndOtherWords) {
+  const TestFolder folder;
+  const auto rows = [](const std::string& word, const std::function<std::string(int)>& day) {
+    return table("user,price,day", [=](int i) {
+      return str_cat("u", i % 40, ",", i % 20 == 7 ? word : str_cat(i % 90 + 10, ".5"), ",", day(i));
+    });
+  };
+  const auto by_points = [](int i) { return str_cat(i % 28 + 1, ".", i % 9 + 1, ".2024"); };
+  const std::string train = folder.write("train.csv", rows("unknown", by_points));
+  const std::string now =
+      folder.write("now.csv", rows("tbd", [](int i) { return str_cat("2024-0", i % 9 + 1, "-1", i % 9); }));
+  succeed({"data", "check", train, train});
+  expect_refused({"data", "check", train, now},
+                 AllOf(HasSubstr("price: the word \"tbd\" is not in the training files, which have numbers"),
+                       HasSubstr("day: the training files have times in the form %d.%m.%Y, these in the form ISO")),
+                 1);
+}
+
+TEST(DataCheck, APageDoesNotReplaceTheData) {
+  const TestFolder folder;
+  const std::string text = table("click,user", [](int i) { return str_cat(i % 2, ",u", i % 40); });
+  const std::string file = folder.write("a.csv", text);
+  expect_refused({"data", "describe", file, "--html", file}, HasSubstr("would replace"));
+  expect_refused({"data", "check", file, file, "--html", file}, HasSubstr("would replace"));
+  EXPECT_EQ(contents(file), text);
+}
+
 TEST(DataCheck, WrongUses) {
   const TestFolder folder;
   const std::string file = folder.write("a.csv", "x,y\n1,2\n");
