@@ -59,6 +59,11 @@ Bounds bounds_of(const ArrowArray& array, const ArrowType& type, int64_t row) {
   }
 }
 
+// True for texts that CSV would split.
+bool is_split(const tessera::sdk::ReaderWant& want, const ArrowType& type) {
+  return want.list && type.list == List::kNone && type.values.is_text();
+}
+
 }  // namespace
 
 std::string misfit(const tessera::sdk::ReaderWant& want, const ArrowType& type) {
@@ -66,6 +71,7 @@ std::string misfit(const tessera::sdk::ReaderWant& want, const ArrowType& type) 
     return "is wanted as values of type " + std::to_string(want.type) + ", which are not known here";
   if (type.is_null()) return {};
   const bool list = type.list != List::kNone, nothing = type.values.storage == Storage::kNull;
+  if (is_split(want, type)) return {};
   if (want.list != list)
     return list ? "holds lists, but one value for each row is wanted"
                 : "holds one value for each row, but lists are wanted";
@@ -75,7 +81,16 @@ std::string misfit(const tessera::sdk::ReaderWant& want, const ArrowType& type) 
                                        : "holds texts, but numbers are wanted";
 }
 
+ArrowColumn::ArrowColumn(const tessera::sdk::ReaderWant& want, const ArrowType& type) : want_(want), type_(type) {
+  if (!is_split(want, type)) return;
+  split_.emplace(want);
+  want_.list = want_.weighted = false;
+  want_.type = TSR_READER_TEXT;
+}
+
 void ArrowColumn::start_block(int64_t rows) {
+  if (split_) split_->start_block(rows);
+  rows_ = 0;
   block_rows_ = rows;
   lent_ = nullptr;
   floats_.clear();
@@ -93,6 +108,21 @@ void ArrowColumn::append(const ArrowArray& array, int64_t first, int64_t rows) {
   if (want_.list) return append_lists(array, first, rows);
   if (rows == block_rows_) lent_ = as_they_lie(array, first, first + rows);
   if (lent_ == nullptr) append_values(array, first, first + rows);
+  if (split_) split_texts(rows);
+}
+
+// Splits the texts that have just been appended, and removes them.
+void ArrowColumn::split_texts(int64_t rows) {
+  for (size_t i = 0; i < static_cast<size_t>(rows); ++i, ++rows_) {
+    try {
+      split_->add({bytes_.data() + texts_[i], static_cast<size_t>(texts_[i + 1] - texts_[i])});
+    } catch (const WrongField& e) {
+      throw WrongValue(rows_, e.what());
+    }
+  }
+  bytes_.clear();
+  present_.clear();
+  texts_.assign(1, 0);
 }
 
 void ArrowColumn::append_same(const std::optional<std::string>& text, int64_t rows) {
@@ -377,10 +407,11 @@ void ArrowColumn::append_null() {
 
 void ArrowColumn::wrong(int64_t value, const std::string& what) const {
   const auto list = std::upper_bound(lists_.begin(), lists_.end(), value);
-  throw WrongValue(want_.list ? list - lists_.begin() - 1 : value, what);
+  throw WrongValue(want_.list ? list - lists_.begin() - 1 : rows_ + value, what);
 }
 
 tsr_reader_values ArrowColumn::values() {
+  if (split_) return split_->values();
   tsr_reader_values out{};
   out.struct_size = sizeof(out);
   if (want_.type == TSR_READER_FLOAT32) out.values = lent_ ? lent_ : floats_.data();

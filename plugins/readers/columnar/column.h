@@ -11,6 +11,7 @@
 #include "columnar/arrow_type.h"
 #include "columnar/c_data.h"
 #include "columnar/cell.h"
+#include "csv_column.h"
 #include "tessera/sdk/draft/reader.h"
 
 namespace tessera_readers {
@@ -31,8 +32,8 @@ std::string misfit(const tessera::sdk::ReaderWant& want, const ArrowType& type);
 
 class ArrowColumn {
  public:
-  // The type must have no misfit().
-  ArrowColumn(const tessera::sdk::ReaderWant& want, const ArrowType& type) : want_(want), type_(type) {}
+  // The type must have no misfit(). Texts of which lists are wanted are split as in CSV.
+  ArrowColumn(const tessera::sdk::ReaderWant& want, const ArrowType& type);
 
   void start_block(int64_t rows);
   // Appends rows [first, first + rows) of an array of the type. After WrongValue, a new block begins.
@@ -53,6 +54,7 @@ class ArrowColumn {
   bool append_floats(std::vector<Float>& floats, const ArrowArray& array, int64_t begin, int64_t end);
   void append_items(const ArrowArray& items, int64_t begin, int64_t end);
   void append_values(const ArrowArray& array, int64_t begin, int64_t end);
+  void split_texts(int64_t rows);
   void append_numbers(const ArrowArray& array, int64_t begin, int64_t end);
   void append_weights(const ArrowArray& array, int64_t begin, int64_t end);
   void append_texts(const ArrowArray& array, int64_t begin, int64_t end);
@@ -72,8 +74,10 @@ class ArrowColumn {
   int64_t count() const;  // number of values so far
   [[noreturn]] void wrong(int64_t value, const std::string& what) const;
 
-  tessera::sdk::ReaderWant want_;
+  tessera::sdk::ReaderWant want_;  // if texts are split, this is for one text in each row
   ArrowType type_;
+  std::optional<CsvColumn> split_;  // the lists of texts that are split
+  int64_t rows_ = 0;                // number of rows that have been split
   int64_t block_rows_ = 0;
   const void* lent_ = nullptr;  // the block's values in the only array that has them; null if they are copied below
   std::vector<float> floats_, weights_;

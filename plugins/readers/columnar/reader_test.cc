@@ -400,6 +400,25 @@ TEST_F(Columnar, UnitsAreCutIntoBlocksThatAreReadInAnyOrder) {
   for (const size_t b : {1u, 3u, 3u, 0u, 6u, 4u}) check(b, firsts[b]);
 }
 
+TEST_F(Columnar, TextsAreSplitAsInCsvIfListsAreWanted) {
+  const std::vector<std::string> fields = {"[3, 17]", "", "['a', 'b c']", "x,y", "array([1])", "none"};
+  for (const Made& column : {texts(fields, {true, true, true, true, true, false}),
+                             texts<int64_t>(fields, {true, true, true, true, true, false})}) {
+    auto files = reader(add(next(), {{named("c", column)}, {named("c", column)}}));
+    ReaderWant want{"c", TSR_READER_TEXT, true, false};
+    want.separator = ',';
+    files->select(std::vector<ReaderWant>{want});
+    const tsr_reader_values values = files->read(0)[0];
+    EXPECT_THAT(std::vector<int64_t>(values.lists, values.lists + 7), ElementsAre(0, 2, 2, 4, 6, 7, 7));
+    EXPECT_THAT(texts_of(values, 7), ElementsAre("3", "17", "a", "b c", "x", "y", "1"));
+    EXPECT_EQ(values.present, nullptr);
+  }
+  EXPECT_THAT(wrong(texts({"1", "[2"}), TSR_READER_TEXT, true),
+              testing::HasSubstr(", row 2, column \"c\": \"[2\" begins"));
+  EXPECT_THAT(wrong(texts({"1", "x"}), TSR_READER_INT64, true),
+              testing::HasSubstr(", row 2, column \"c\": \"x\" is not"));
+}
+
 TEST_F(Columnar, WhatIsWrongIsSaidWithFileRowAndColumn) {
   EXPECT_EQ(wrong(numbers<double>("g", {1, 2.5}), TSR_READER_INT64),
             ", row 2, column \"c\": 2.5 is not a whole number");
