@@ -126,6 +126,9 @@ TEST_F(ScoreRows, RefusalsNameRowAndColumn) {
   EXPECT_EQ(refused_row(R"({"price": 1, "user": [["ann"]]})"), "row 2, column \"user\": a pair is [value, weight]");
   EXPECT_EQ(refused_row(R"({"price": 1, "user": [["ann", 1, 2]]})"),
             "row 2, column \"user\": a pair is [value, weight]");
+  for (const char* list : {"[ann, bob]", "array(['ann'])", "{'ann': 1}"})
+    EXPECT_EQ(refused_row(str_cat(R"({"price": 1, "user": ")", list, "\"}")),
+              str_cat("row 2, column \"user\": \"", list, "\" is a list in a text: give its items as a JSON array"));
   EXPECT_EQ(refused_row(R"({"price": 1, "user": {"ann": "much"}})"),
             "row 2, column \"user\": \"much\" is not a number");
   EXPECT_EQ(refused_row(R"({"price": 1, "user": {"ann": null}})"),

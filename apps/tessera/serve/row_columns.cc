@@ -10,6 +10,7 @@
 
 #include "data/columns.h"
 #include "tessera/sdk/number_text.h"
+#include "tessera/sdk/printed_list.h"
 #include "tessera/sdk/values.h"
 
 namespace tessera::serve {
@@ -135,6 +136,9 @@ int64_t RowColumn::id_of(const RowValue& value) const {
 
 // Splits a text like the field of a file: items, with their weights after a colon.
 void RowColumn::split(std::string_view text) {
+  const std::string_view field = sdk::trimmed(text);
+  if (field.starts_with('[') || field.starts_with('{') || !sdk::list_inside(field).empty())
+    refuse('"', shown(field), "\" is a list in a text: give its items as a JSON array");
   while (!text.empty()) {
     const size_t end = std::min(text.find(form_.separator), text.size());
     std::string_view item = text.substr(0, end), weight;
