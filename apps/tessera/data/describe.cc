@@ -46,6 +46,25 @@ Labels labels_of(const std::vector<ColumnSeen>& columns, const std::string& want
   }
 }
 
+// Shows a value if the bytes are not UTF-8, because an encoding of single bytes fits any file.
+std::string encoding_note(const FilesSeen& looked) {
+  const size_t at = looked.reader.find("encoding=");
+  if (at == std::string::npos || looked.reader.find("encoding=utf") != std::string::npos) return {};
+  const std::string encoding = looked.reader.substr(at + 9, looked.reader.find('&', at) - at - 9);
+  const auto is_wide = [](const std::string& text) {
+    return std::any_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x80; });
+  };
+  std::string example;
+  for (const ColumnSeen& c : looked.columns) {
+    for (const ListText::Value& v : c.values) {
+      if (example.empty() && is_wide(v.text))
+        example = str_cat(", in which one value is ", quoted(v.text.substr(0, 60)));
+    }
+  }
+  return comment(str_cat("The files are not UTF-8, and are read as ", encoding, example,
+                         ". If that is wrong, write them in UTF-8, for example with iconv."));
+}
+
 // The first thing to say if nobody named the label.
 std::string guess_of(const std::vector<ColumnSeen>& columns, const Labels& labels) {
   if (!labels.guessed) return {};
@@ -71,7 +90,7 @@ Description describe_files(const Runtime& runtime, const DescribeOptions& option
   out.guess = guess_of(columns, labels);
   out.job = str_cat("# Made by `tessera data describe` from ", rows, ": look at it before you train.\n",
                     "#   tessera train --config THIS_FILE --save DIR    # DIR gets the model that is tested\n",
-                    out.guess.empty() ? "" : comment(out.guess),
+                    out.guess.empty() ? "" : comment(out.guess), encoding_note(looked),
                     "\n[data]\nreader = ", quoted(features.missing_words ? looked.missing_words_reader : looked.reader),
                     "\npath = ", quoted(options.path), "\n", data_sizes(facts), copies_of(looked), test.text,
                     "test_fraction = ", kTested, "\n", history_note(columns, decisions), features.text,

@@ -331,6 +331,8 @@ TEST_F(Describe, OtherEncodingsAreRead) {
   const auto columns =
       describe("a.csv", rows(600, "click,place", [](int i) { return str_cat(i % 2, ",caf\xe9 ", i % 10, " \x96"); }));
   EXPECT_EQ(load_config(file("job.toml")).data.reader, "csv?encoding=windows-1252");
+  EXPECT_THAT(contents(file("job.toml")),
+              HasSubstr("are not UTF-8, and are read as windows-1252, in which one value is"));
   EXPECT_GT(test_metric(train(), "auc"), 0.9) << job_;
 }
 
