@@ -356,11 +356,15 @@ TEST_F(Describe, OneOddFieldChangesNoColumn) {
   }
   for (const std::string odd : {"2024-02-30 10:00:00", "unknown", "24:00:00"}) {
     const auto columns = with_odd(odd, [](int i) { return str_cat("2020-01-0", i % 9 + 1, " 05:00:00"); });
-    if (columns.count("x") > 0) EXPECT_EQ(columns.at("x").separator, "") << odd << '\n' << job_;
+    if (columns.count("x") > 0) {
+      EXPECT_EQ(columns.at("x").separator, "") << odd << '\n' << job_;
+    }
   }
   const auto american =
       with_odd("06/01/2024 07:00 AM", [](int i) { return str_cat("06/0", i % 9 + 1, "/2024 09:30 AM"); });
-  if (american.count("x") > 0) EXPECT_EQ(american.at("x").separator, "") << job_;
+  if (american.count("x") > 0) {
+    EXPECT_EQ(american.at("x").separator, "") << job_;
+  }
   EXPECT_THAT(one_line(job_), HasSubstr("look like dates"));
 }
 
