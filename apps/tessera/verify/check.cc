@@ -26,7 +26,10 @@ std::string Call::message() const {
 }
 
 void Call::succeeds(tsr_code code, const std::string& what) const {
-  if (code != TSR_OK) broken(what, " failed with ", name_of(code), ": ", message());
+  if (code == TSR_OK) return;
+  const std::string text = str_cat(what, " failed with ", name_of(code), ": ", message());
+  if (code == TSR_RESOURCE_EXHAUSTED) throw Exhausted(text);
+  throw Broken(text);
 }
 
 std::string Call::fails(tsr_code code, const std::string& what) const {

@@ -31,6 +31,10 @@ class Broken : public std::runtime_error {
  private:
   std::string rule_;
 };
+// A call failed with TSR_RESOURCE_EXHAUSTED.
+class Exhausted : public Broken {
+  using Broken::Broken;
+};
 // Not a defect, but undesirable.
 class Warning : public Broken {
   using Broken::Broken;
