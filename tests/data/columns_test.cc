@@ -361,6 +361,27 @@ TEST_F(CsvData, RowsComeInTheOrderOfAColumn) {
   EXPECT_EQ(error(path, kNumbered), folder_.file("a.csv") + ", row 3, column \"at\": there is no value to order by");
 }
 
+// Dates that would sort by their day are refused, or read by the format of their column.
+TEST_F(CsvData, OtherDatesAreOrderedByTheirFormat) {
+  const std::string path = "path = \"" + folder_.file("a.csv") + "\"\norder_by = \"at\"\ntest_fraction = 0.25\n";
+  folder_.write("a.csv",
+                "click,x,id,list,at\n0,3,1,1,02.06.2022\n1,1,1,1,31.05.2022\n0,2,1,1,1.6.2022\n1,4,1,1,01.01.2023\n");
+  EXPECT_THAT(
+      error(path, kNumbered),
+      AllOf(HasSubstr("row 1, column \"at\": \"02.06.2022\" looks like a date, but data.order_by would sort it as "
+                      "text"),
+            HasSubstr("set time_format of its [[column]]")));
+  const std::string day = "[[column]]\nname = \"at\"\nas = \"dense\"\ntake = \"weekday\"\ntime_format = \"%d.%m.%Y\"\n";
+  const Dataset set = read(path, kNumbered + day);
+  BatchReader reader(set.train, {.batch = 1, .rank = 0, .world_size = 1, .seed = 5, .shuffle = false});
+  reader.start_epoch(0);
+  std::vector<float> x;  // the first dense value; the second one is the weekday
+  for (Batch batch; reader.next(batch);) x.push_back(batch.dense.to_vector<float>()[0]);
+  EXPECT_THAT(x, ElementsAre(1, 2, 3));
+  folder_.write("a.csv", "click,x,id,list,at\n0,3,1,1,5 May 2022\n1,1,1,1,31 May 2022\n");
+  EXPECT_THAT(error(path, kNumbered), HasSubstr("\"5 May 2022\" looks like a date"));
+}
+
 // Occurrences are counted over all columns of a table and only over training rows; the others keep their order.
 TEST_F(CsvData, RareTextsAreAsUnseenOnes) {
   const std::string path = "path = \"" +

@@ -98,6 +98,7 @@ Form form_of(const Runtime& runtime, const Config& config, const std::string& en
   form.validation_files = object.get<int64_t>("validation_files", 0);
   form.own_past = object.get<bool>("own_past", false);
   form.test = test_of(form);
+  form.test.take_formats(config.columns);
   if (form.name.empty()) form.name = std::filesystem::path(job.data.path).filename();
   return form;
 }
@@ -168,7 +169,7 @@ void divide_end(const Pieces& from, int64_t rows, int64_t test_rows, Parts* part
 
 // Makes the newest rows by the time column the test. The others stay in their order.
 void divide_newest(ReaderComponent& part, const TestSplit& test, bool keep, std::vector<uint32_t> order, Parts* parts) {
-  const OrderColumn column{"data.test", test.of, true};
+  const OrderColumn column{"data.test", test.of, test.format_of(test.of), true};
   Pieces by_time = parts->files;
   if (keep) {
     const std::vector<uint32_t> times = order_rows(part, column, true, by_time);
@@ -192,7 +193,8 @@ void divide_newest(ReaderComponent& part, const TestSplit& test, bool keep, std:
 
 void divide(ReaderComponent& part, const TestSplit& test, uint64_t seed, bool keep, Parts* parts) {
   std::vector<uint32_t> order;  // of rows in memory; empty: file order
-  if (!test.order_by.empty()) order = order_rows(part, {"data.order_by", test.order_by}, keep, parts->files);
+  if (!test.order_by.empty())
+    order = order_rows(part, {"data.order_by", test.order_by, test.format_of(test.order_by)}, keep, parts->files);
   const int64_t rows = rows_in(parts->files);
   if (test.rows == TestSplit::Rows::kNewest) return divide_newest(part, test, keep, std::move(order), parts);
   if (test.rows == TestSplit::Rows::kRandom && test.fraction > 0) {

@@ -5,10 +5,12 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
+#include <regex>
 #include <string_view>
 #include <tuple>
 
 #include "data/columns.h"
+#include "data/time_format.h"
 #include "tessera/sdk/values.h"
 
 namespace tessera::data {
@@ -33,13 +35,28 @@ std::optional<Key> number_in(std::string_view text) {
   return key;
 }
 
-std::optional<Key> time_key_in(std::string_view text) {
-  const std::optional<sdk::TimeText> time = sdk::time_of(text);
-  if (!time) return std::nullopt;
+// `format` is that of the column's times; empty: ISO 8601.
+std::optional<Key> time_key_in(std::string_view text, const std::string& format) {
+  std::optional<int64_t> nanoseconds;
+  if (!format.empty())
+    nanoseconds = time_by(format, text);
+  else if (const std::optional<sdk::TimeText> time = sdk::time_of(text))
+    nanoseconds = time->nanoseconds;
+  if (!nanoseconds) return std::nullopt;
   constexpr int64_t kSecond = 1000000000;
-  int64_t seconds = time->nanoseconds / kSecond, rest = time->nanoseconds % kSecond;
+  int64_t seconds = *nanoseconds / kSecond, rest = *nanoseconds % kSecond;
   if (rest < 0) --seconds, rest += kSecond;
   return Key{static_cast<double>(seconds), rest, ""};
+}
+
+// Finds dates such as 31.05.2022, 5/31/22, 2022/5/31 and 31 May 2022, whose order as texts is not that of time.
+bool may_be_a_date(std::string_view text) {
+  static const std::regex numbers(R"((\d{1,2}[./-]\d{1,2}[./-]\d{2,4}|\d{4}[./]\d{1,2}[./]\d{1,2})\b.*)");
+  static const std::regex month(R"(.*\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b.*)",
+                                std::regex::icase);
+  const std::string start(text.substr(0, 60));
+  return std::regex_match(start, numbers) ||
+         (start.find_first_of("0123456789") != std::string::npos && std::regex_match(start, month));
 }
 
 // Reads the keys of a column block by block. The first value decides the form of all.
@@ -86,14 +103,24 @@ class Keys {
   }
 
   Key key_of(std::string_view text, const BlockRows& at, int64_t row) {
-    const std::optional<Key> number = form_ == KeyForm::kText ? std::nullopt : number_in(text);
-    const std::optional<Key> time = form_ == KeyForm::kText || number ? std::nullopt : time_key_in(text);
+    const bool times = !column_.time_format.empty();
+    const std::optional<Key> number = times || form_ == KeyForm::kText ? std::nullopt : number_in(text);
+    const std::optional<Key> time =
+        form_ == KeyForm::kText || number ? std::nullopt : time_key_in(text, column_.time_format);
+    if (times && !time)
+      fail(Code::kInvalidArgument, at.where(row, column_.name), ": \"", text, "\" is not a time as time_format \"",
+           column_.time_format, "\" says");
     const KeyForm form = number ? KeyForm::kNumber : time ? KeyForm::kTime : KeyForm::kText;
     if (!form_) {
       form_ = form;
       if (column_.only_times && form == KeyForm::kText)
         fail(Code::kInvalidArgument, at.where(row, column_.name), ": \"", text, "\" is not a time: ", column_.key,
-             " takes numbers, and dates and times such as 2024-01-31 or 2024-01-31 12:34:56");
+             " takes numbers, and dates and times such as 2024-01-31 or 2024-01-31 12:34:56, or as the time_format of "
+             "its [[column]] says");
+      if (form == KeyForm::kText && may_be_a_date(text))
+        fail(Code::kInvalidArgument, at.where(row, column_.name), ": \"", text, "\" looks like a date, but ",
+             column_.key,
+             " would sort it as text: set time_format of its [[column]], as \"%d.%m.%Y\", or write 2024-01-31");
     }
     if (*form_ == KeyForm::kText) return {0, 0, std::string(text)};
     if (form != *form_)

@@ -14,10 +14,11 @@ namespace tessera::data {
 // in file order. With `keep` the samples will be in memory: it returns the sorted rows, numbered over all pieces, and
 // leaves the pieces. Without `keep` it can only move whole pieces. kInvalidArgument then names the row where that
 // fails: values decrease inside a piece, or two pieces overlap. kInvalidArgument also: a row has no value, or no number
-// though earlier rows have one. Selects the column.
+// though earlier rows have one, or a date that would not sort as text. Selects the column.
 struct OrderColumn {
   const char* key;          // the config's key, for errors
   std::string name;         // of the column
+  std::string time_format;  // of its times; empty: ISO 8601
   bool only_times = false;  // refuse texts that are not times
 };
 std::vector<uint32_t> order_rows(ReaderComponent& part, const OrderColumn& column, bool keep,

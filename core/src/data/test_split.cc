@@ -45,6 +45,19 @@ TestSplit TestSplit::from(const DataConfig& config, Rows by_default) {
   return out;
 }
 
+void TestSplit::take_formats(const std::vector<ColumnConfig>& columns) {
+  for (const ColumnConfig& c : columns) {
+    if (c.time_format.empty()) continue;
+    const std::vector<std::string> named = c.column.empty() ? c.name : std::vector{c.column};
+    for (const std::string& name : named) formats.emplace(name, c.time_format);
+  }
+}
+
+std::string TestSplit::format_of(const std::string& column) const {
+  const auto found = formats.find(column);
+  return found == formats.end() ? "" : found->second;
+}
+
 void TestSplit::describe(Dataset* set) const {
   const std::string part = str_cat(100 * fraction, " % of the rows");
   set->test_is_last = rows == Rows::kLast && order_by.empty() && fraction > 0;

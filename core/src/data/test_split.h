@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,6 +23,11 @@ struct TestSplit {
   static TestSplit from(const DataConfig& config, Rows by_default);
   int64_t count(int64_t rows) const { return static_cast<int64_t>(static_cast<double>(rows) * fraction); }
   void describe(Dataset* set) const;
+  // Keeps the time_format of each column of the files that has one.
+  void take_formats(const std::vector<ColumnConfig>& columns);
+  std::string format_of(const std::string& column) const;
+
+  std::map<std::string, std::string> formats = {};  // by column of the files
 };
 
 // The file of test rows in the config; empty: none.
