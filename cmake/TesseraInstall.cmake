@@ -76,6 +76,8 @@ install(DIRECTORY apps/template apps/examples DESTINATION ${TESSERA_SHARE_DIR}/a
 install(FILES tests/conformance/README.md tests/conformance/QUANTIZATION.md tests/conformance/SHARDING.md
   DESTINATION ${TESSERA_SHARE_DIR}/tests/conformance ${in_program})
 install(DIRECTORY tests/outside DESTINATION ${TESSERA_SHARE_DIR}/tests ${in_program})
+install(CODE "set(FOLDER \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${TESSERA_SHARE_DIR})
+  include(${CMAKE_CURRENT_LIST_DIR}/TesseraInstalledLinks.cmake)" ${in_program})
 install(DIRECTORY core/include/tessera DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} ${in_development}
   FILES_MATCHING PATTERN "*.h")
 

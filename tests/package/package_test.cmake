@@ -44,6 +44,19 @@ foreach(file bin/tessera ${LIBDIR}/libtessera.so include/tessera/abi/plugin.h in
   endif()
 endforeach()
 
+# A page's links lead to what is installed.
+file(GLOB_RECURSE pages ${share}/*.md)
+foreach(page ${pages})
+  get_filename_component(folder ${page} DIRECTORY)
+  file(STRINGS ${page} lines REGEX "\\]\\([^()# ]+[./]")
+  foreach(line ${lines})
+    string(REGEX REPLACE "^.*\\]\\(([^()# :]+).*$" "\\1" path "${line}")  # the last one of the line
+    if(NOT path MATCHES "^https?$" AND NOT path STREQUAL line AND NOT EXISTS ${folder}/${path})
+      message(FATAL_ERROR "${page} links to ${path}, which is not installed")
+    endif()
+  endforeach()
+endforeach()
+
 # One version: program, packages of CMake and pkg-config, changelog and wheel have that of CMakeLists.txt.
 string(REPLACE "." "\\." version "${VERSION}")
 run(said ${prefix}/bin/tessera --version)

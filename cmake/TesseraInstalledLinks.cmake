@@ -1,0 +1,22 @@
+# `cmake --install` runs this with FOLDER, the installed share/tessera. A link of a page to a file of the source tree
+# that is not installed becomes its text. Templates and examples belong to the development package, which may come
+# later.
+file(GLOB_RECURSE pages ${FOLDER}/*.md)
+foreach(page ${pages})
+  file(READ ${page} text)
+  get_filename_component(folder ${page} DIRECTORY)
+  string(REGEX MATCHALL "\\([^()# \n:]*[./][^()# \n:]*(#[^() \n]*)?\\)" targets "${text}")
+  list(REMOVE_DUPLICATES targets)
+  set(after "${text}")
+  foreach(target ${targets})
+    string(REGEX REPLACE "^\\(([^#]*)(#.*)?\\)$" "\\1" path "${target}")
+    if(EXISTS ${folder}/${path} OR path MATCHES "apps/(examples|template)/")
+      continue()
+    endif()
+    string(REGEX REPLACE "([][+.*()^$?])" "\\\\\\1" target "${target}")
+    string(REGEX REPLACE "\\[([^][]+)\\]${target}" "\\1" after "${after}")
+  endforeach()
+  if(NOT after STREQUAL text)
+    file(WRITE ${page} "${after}")
+  endif()
+endforeach()
