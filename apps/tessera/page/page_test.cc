@@ -95,11 +95,10 @@ class PageFolder : public ::testing::Test {
         output_of("command -v chromium-headless-shell || command -v chromium || command -v google-chrome");
     if (browser.empty()) return "";
     std::ofstream(path_ / "page.html") << text;
-    const std::string dom =
-        output_of("HOME=" + path_.string() + " timeout 60 " + browser.substr(0, browser.find('\n')) +
-                  " --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --window-size=" + size +
-                  " --user-data-dir=" + path_.string() + "/profile --dump-dom file://" + path_.string() +
-                  "/page.html 2>/dev/null");
+    std::string dom = output_of("HOME=" + path_.string() + " timeout 60 " + browser.substr(0, browser.find('\n')) +
+                                " --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --window-size=" + size +
+                                " --user-data-dir=" + path_.string() + "/profile --dump-dom file://" + path_.string() +
+                                "/page.html 2>/dev/null");
     EXPECT_FALSE(dom.empty()) << "the browser failed or took more than a minute";
     return dom;
   }
