@@ -137,7 +137,8 @@ class TimeParser {
     if (!number(2, 2, hours)) return false;
     literal(':');
     if (!number(2, 2, minutes)) return false;
-    zone_minutes_ = (west ? -1 : 1) * (60 * hours + minutes);
+    const int64_t east = int64_t{60} * hours + minutes;
+    zone_minutes_ = west ? -east : east;
     return hours < 24 && minutes < 60;
   }
 

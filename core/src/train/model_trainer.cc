@@ -77,7 +77,7 @@ CollectionOptions described(std::vector<EmbeddingBagConfig> tables, bool is_weig
 // Collective if `wanted` is "auto": ranks on different machines take the type that all of them have.
 DensePrecision common_precision(const Runtime& runtime, const ModelGraph& graph, const std::string& wanted,
                                 const DeviceStreamPtr& stream, const ProcessGroup& group) {
-  const DensePrecision mine = choose_precision(runtime, graph, wanted, stream);
+  DensePrecision mine = choose_precision(runtime, graph, wanted, stream);
   if (wanted != kAutoPrecision || group.world_size() == 1) return mine;
   const std::vector<std::string> all = group.all_gather_text(mine.why, "dense precision");
   for (size_t rank = 0; rank < all.size(); ++rank) {
