@@ -46,7 +46,7 @@ class Trials : public testing::Test {
 
   static void cache_in(const fs::path& folder) { ::setenv("TESSERA_PLUGIN_CACHE", folder.c_str(), 1); }
   fs::path take(const std::string& file) {
-    const fs::path to = dir_ / fs::path(file).filename();
+    fs::path to = dir_ / fs::path(file).filename();
     fs::copy_file(fs::path(BAD_PLUGINS_DIR) / file, to);
     ::chmod(to.c_str(), 0755);
     return to;
