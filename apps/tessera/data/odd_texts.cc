@@ -454,7 +454,7 @@ std::string odd_texts_note(const ColumnSeen& c) {
   if (are_compact_dates(c))
     return comment(str_cat("These are numbers, but they look like dates, such as ", c.values.front().text,
                            ". Written as YYYY-MM-DD they give weekdays and an age."));
-  if (const std::string note = time_numbers_note(c); !note.empty()) return note;
+  if (std::string note = time_numbers_note(c); !note.empty()) return note;
   const double points = share_of(c, has_point);
   if (points > 0 && points < 1 && share_of(c, grouped_by_points) == points)
     return comment("Each point stands before three digits. If points group digits, write strip = \".\".");
