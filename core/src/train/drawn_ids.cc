@@ -122,10 +122,10 @@ void count_drawn(const std::vector<DrawnFeature>& drawn, const std::vector<Table
                  PlannerOptions* options) {
   const auto samples = static_cast<double>(std::max<int64_t>(options->batch_size, 1));
   for (const DrawnFeature& d : drawn) {
-    double ids = 0;  // per sample of a rank
-    if (d.when != When::kEvaluation && d.draw == Draw::kAll)
-      ids = static_cast<double>(d.rows - d.first) / samples / (d.split ? options->topology.world_size : 1);
-    else if (d.when != When::kEvaluation)
+    double ids = 0;  // per sample of a rank; those that are split stay where their rows are
+    if (d.when != When::kEvaluation && d.draw == Draw::kAll && !d.split)
+      ids = static_cast<double>(d.rows - d.first) / samples;
+    else if (d.when != When::kEvaluation && d.draw != Draw::kAll)
       ids = static_cast<double>(d.count) / (d.per_sample ? 1 : samples);
     for (const TableConfig& table : tables) {
       const auto at = std::find(table.features.begin(), table.features.end(), d.name) - table.features.begin();

@@ -47,7 +47,7 @@ PipelineTimes pipeline_of(const RunResult& run) {
   return {per_step(run, work), per_step(run, run.waited_s), per_step(run, std::max(0.0, work - run.waited_s))};
 }
 
-// The plan's bytes are for a whole batch with the average number of ids per bag that was read.
+// The plan's bytes are for a whole batch with the average number of ids per bag that was read, or that is drawn.
 std::vector<ExchangeFigures> traffic_of(const JobSetup& job, const RunResult& run) {
   const ProcessGroup& group = *job.group;
   const std::vector<double> ids = reduced(group, run.ids, ReduceOp::kSum, "ids");
@@ -59,6 +59,11 @@ std::vector<ExchangeFigures> traffic_of(const JobSetup& job, const RunResult& ru
   for (size_t c = 0; c < ids.size(); ++c) {
     const double bags = static_cast<double>(std::max<int64_t>(1, run.samples));
     input.ids_per_bag[job.data.data.columns[c].name] = ids[c] / bags;
+  }
+  for (const TableConfig& table : job.data.tables) {
+    const std::vector<double>& known = job.model.planner.constraints.at(table.name).pooling_factors;
+    for (size_t f = 0; f < table.features.size() && f < known.size(); ++f)
+      input.ids_per_bag.emplace(table.features[f], known[f]);  // of those that the data do not have
   }
   ExchangeBytes<double> planned;
   for (const auto& [path, tables] : job.trainer().parallel().sharded()) {

@@ -354,6 +354,14 @@ TEST_F(NextItem, ASoftmaxIsDividedAmongTheRanks) {
     expect_same_losses(whole, two, 1e-4);
     EXPECT_EQ(two.at("test").at("rank.mrr"), whole.at("test").at("rank.mrr"));
   }
+  // The planner knows what is drawn: what it expects to travel is near what did.
+  for (const char* split : {"", "&split=true"}) {
+    const json two = trained(2, drawn(all + split, *split ? "{split = true}" : "{}") +
+                                    settings({"table.item.sharding=row_wise", "table.item.rows=2000"}));
+    ASSERT_FALSE(two.is_null());
+    const json& rows = two.at("bytes_per_step").at("rows").at("in_host");
+    EXPECT_NEAR(rows.at("planned").get<double>() / rows.at("sent").get<double>(), 1, 0.5) << rows;
+  }
   // 40 rows in batches of 3 leave one for the last step, so that two of three ranks have none.
   const Arguments small = settings({"data.batch=3"});
   expect_same_losses(trained(1, drawn(all, "{}") + small),
