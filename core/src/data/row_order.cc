@@ -5,7 +5,6 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
-#include <regex>
 #include <string_view>
 #include <tuple>
 
@@ -49,14 +48,44 @@ std::optional<Key> time_key_in(std::string_view text, const std::string& format)
   return Key{static_cast<double>(seconds), rest, ""};
 }
 
-// Finds dates such as 31.05.2022, 5/31/22, 2022/5/31 and 31 May 2022, whose order as texts is not that of time.
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// Finds 31.05.2022, 5/31/22 and 2022/5/31 at the beginning of a text.
+bool begins_with_numbers_of_a_date(std::string_view text) {
+  size_t at = 0, digits[3] = {};
+  char separators[2] = {};
+  for (size_t k = 0; k < 3; ++k) {
+    while (at < text.size() && is_digit(text[at])) ++at, ++digits[k];
+    if (k < 2 && at < text.size()) separators[k] = text[at++];
+  }
+  const auto one_or_two = [&](size_t k) { return digits[k] == 1 || digits[k] == 2; };
+  const char by = separators[0];
+  if ((by != '.' && by != '/' && by != '-') || separators[1] != by || !one_or_two(1)) return false;
+  if (digits[0] == 4) return by != '-' && one_or_two(2);
+  return one_or_two(0) && digits[2] >= 2 && digits[2] <= 4;
+}
+
+bool has_month(std::string_view text) {
+  constexpr const char* kMonths[] = {"january", "february", "march",     "april",   "may",      "june",
+                                     "july",    "august",   "september", "october", "november", "december"};
+  std::string word;
+  for (size_t i = 0; i <= text.size(); ++i) {
+    const char c = i < text.size() ? text[i] : ' ';
+    if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) {
+      word += static_cast<char>(c | 0x20);
+      continue;
+    }
+    const auto begins = [&](std::string_view month) { return month.starts_with(word); };
+    if (word.size() >= 3 && std::any_of(std::begin(kMonths), std::end(kMonths), begins)) return true;
+    word.clear();
+  }
+  return false;
+}
+
+// Finds dates whose order as texts is not that of time.
 bool may_be_a_date(std::string_view text) {
-  static const std::regex numbers(R"((\d{1,2}[./-]\d{1,2}[./-]\d{2,4}|\d{4}[./]\d{1,2}[./]\d{1,2})\b.*)");
-  static const std::regex month(R"(.*\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b.*)",
-                                std::regex::icase);
-  const std::string start(text.substr(0, 60));
-  return std::regex_match(start, numbers) ||
-         (start.find_first_of("0123456789") != std::string::npos && std::regex_match(start, month));
+  return begins_with_numbers_of_a_date(text) ||
+         (std::any_of(text.begin(), text.end(), is_digit) && has_month(text.substr(0, 60)));
 }
 
 // Reads the keys of a column block by block. The first value decides the form of all.
