@@ -8,9 +8,9 @@
 #include <charconv>
 #include <string_view>
 
+#include "config/read_file.h"
 #include "processes.h"
 #include "tessera/error.h"
-#include "text_file.h"
 
 namespace tessera::cli {
 namespace {
@@ -39,7 +39,7 @@ bool is_read_once(const std::string& path) {
 
 std::string keep_file(const std::string& path) {
   if (!is_read_once(path)) return path;
-  const std::string text = read_text(path);
+  const std::string text = config::read_file(path);
   const int kept = memfd_create("tessera-config", 0);  // inherited by the ranks
   const int known = descriptor_of(path);
   bool whole = kept >= 0;

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "command.h"
+#include "config/read_file.h"
 #include "options.h"
 #include "plugin_watch.h"
 #include "retrieval/retriever.h"
@@ -19,7 +20,6 @@
 #include "serve/token.h"
 #include "tessera/error.h"
 #include "tessera/layer_graph.h"
-#include "text_file.h"
 
 namespace tessera::cli {
 namespace {
@@ -221,7 +221,7 @@ void allow_open_files(const ServeArguments& a) {
 }
 
 EmbeddingModuleShardingPlan read_plan(const std::string& path, int ranks) {
-  const ShardingPlan plan = ShardingPlan::from_json(read_text(path, "--plan: cannot read "));
+  const ShardingPlan plan = ShardingPlan::from_json(config::read_file(path, "--plan: cannot read "));
   if (plan.world_size != ranks) {
     fail(Code::kInvalidArgument, "--plan: ", path, " is for ", plan.world_size, " ranks, but this job has ", ranks,
          ": make a new plan, or start as many with tessera launch");

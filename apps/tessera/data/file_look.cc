@@ -5,10 +5,10 @@
 #include <memory>
 #include <span>
 
+#include "config/splitmix64.h"
 #include "data/encoding.h"
 #include "data/fitting_reader.h"
 #include "data/hyperloglog.h"
-#include "random.h"
 
 namespace tessera::cli {
 namespace {
