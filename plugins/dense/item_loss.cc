@@ -74,11 +74,12 @@ ItemLoss::ItemLoss(const tessera::sdk::Setup& setup) : host_(setup.host), loops_
          "option \"log_q\" says that log_q is an input, and \"count_items\" counts it: leave one "
          "of the two out");
   if (counted_ > 0) buffers_.push_back({"counts", {counted_}});
-  split_ = options.flag("split", false);
-  if (split_ && (!softmax_ || shared_ != Shared::kBatch))
+  const bool split = options.flag("split", false);
+  if (split && (!softmax_ || shared_ != Shared::kBatch))
     fail(TSR_INVALID_ARGUMENT,
          "option \"split\" is for a softmax whose candidates all samples share: leave it out, or ",
          "set kind = \"softmax\" and negatives = \"batch\"");
+  if (split) split_softmax_.emplace(host_, loops_, scale_);
   prepare_products();
   place_inputs();
 }
@@ -110,7 +111,7 @@ std::vector<Value> ItemLoss::outputs(std::span<const Value> inputs) const {
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     const bool of_candidates = places_.candidates && inputs[i].has_rows_of(inputs[places_.candidates]);
-    if (inputs[i].split && !(split_ && of_candidates))
+    if (inputs[i].split && !(split_softmax_ && of_candidates))
       fail(TSR_INVALID_ARGUMENT, "each rank has other rows of input ", i, ": ",
            of_candidates ? "set the option \"split\" of item_loss, too" : "only candidates may be split");
   }
@@ -423,11 +424,11 @@ float ItemLoss::item_logit(int64_t i) const {
 }
 
 void ItemLoss::run_split(const ModuleCall& call, AllRows* all) {
-  const SplitSoftmax softmax(host_, loops_, scale_, width_, scratch_);
-  std::vector<int64_t> ids;
-  for (const Row& row : rows_) ids.push_back(row.id);
-  softmax.gather(call, states_.data(), ids, here(), all);
-  softmax.sum_up(call, here(), all);
+  row_ids_.clear();
+  for (const Row& row : rows_) row_ids_.push_back(row.id);
+  all->width = width_;
+  split_softmax_->gather(call, states_.data(), row_ids_, here(), all);
+  split_softmax_->sum_up(call, here(), all);
   for (int64_t i = 0; i < all->own; ++i) {
     const double z = item_logit(i);
     double& sum = all->log_sums[static_cast<size_t>(all->first + i)];
@@ -438,11 +439,11 @@ void ItemLoss::run_split(const ModuleCall& call, AllRows* all) {
 }
 
 void ItemLoss::run_split_back(const ModuleCall& call, const Back& back, const AllRows& all) {
-  std::vector<float> factors;
+  std::vector<float>& factors = row_factors_;
+  factors.clear();
   for (const Row& row : rows_)
     factors.push_back(back.grads == nullptr ? 0 : back.grads[row.sample] * static_cast<float>(row.factor) * scale_);
-  const SplitSoftmax softmax(host_, loops_, scale_, width_, scratch_);
-  softmax.backward(call, here(), factors, all, grad_states_.data(), back.candidates);
+  split_softmax_->backward(call, here(), factors, all, grad_states_.data(), back.candidates);
   for (int64_t i = 0; i < all.own; ++i) {
     const double share = std::exp(item_logit(i) - all.log_sums[static_cast<size_t>(all.first + i)]);
     const float dz = factors[static_cast<size_t>(i)] * static_cast<float>(share - 1);

@@ -1,6 +1,7 @@
 // The loss of the next item: rows of a sequence against the rows of items.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -100,7 +101,7 @@ class ItemLoss : public tessera::sdk::Module {
   void gradients_of(const Row& row, int64_t width, float scale, float* z) const;
   float item_share(int64_t candidates) const;
   // The loss with candidates of all ranks, and its gradients.
-  bool combines(const tessera::sdk::ModuleCall& call) const { return split_ && call.sums_over_ranks(); }
+  bool combines(const tessera::sdk::ModuleCall& call) const { return split_softmax_ && call.sums_over_ranks(); }
   CandidatesHere here() const;
   float item_logit(int64_t i) const;
   void run_split(const tessera::sdk::ModuleCall& call, AllRows* all);
@@ -110,7 +111,7 @@ class ItemLoss : public tessera::sdk::Module {
   tessera::sdk::Host host_;
   const Loops& loops_;
   Shared shared_ = Shared::kBatch;
-  bool softmax_, last_, drop_, weights_, log_q_, correct_item_, split_;
+  bool softmax_, last_, drop_, weights_, log_q_, correct_item_;
   float scale_;      // 1 / temperature
   double t_ = 0;     // of gbce; 0: bce
   int64_t items_;    // of gbce
@@ -118,6 +119,7 @@ class ItemLoss : public tessera::sdk::Module {
   Places places_;
   std::vector<tessera::sdk::Parameter> none_, buffers_;
   ContextPool<Context> contexts_;
+  std::optional<SplitSoftmax> split_softmax_;  // with "split"
 
   // The call in progress.
   int64_t width_ = 0, count_ = 0;  // of candidates
@@ -125,7 +127,8 @@ class ItemLoss : public tessera::sdk::Module {
   std::vector<Row> rows_;
   std::vector<Group> groups_;
   std::vector<float> losses_, log_q_of_;  // of rows_; of candidates
-  std::vector<int64_t> ids_;              // of candidates
+  std::vector<int64_t> ids_, row_ids_;    // of candidates; of rows_, with "split"
+  std::vector<float> row_factors_;        // gradients of the rows' losses, with "split"
   IdIndex index_;
   Floats states_, item_rows_, grad_states_, grad_items_, scratch_, fresh_counts_;  // the first four: [rows_, width_]
 };

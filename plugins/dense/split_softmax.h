@@ -14,6 +14,7 @@ class IdIndex;
 
 // Rows of all ranks, those of rank r after those of rank r - 1. They stay in a context until backward.
 struct AllRows {
+  int64_t width = 0;
   int64_t first = 0, own = 0;  // this rank's rows are [first, first + own)
   std::vector<float> states;   // [rows, width]
   std::vector<double> ids;     // of the rows' items
@@ -37,32 +38,34 @@ struct CandidatesHere {
 // scale * state . candidate - log_q. Sums are made in an order that only counts decide.
 class SplitSoftmax {
  public:
-  // `scratch` holds logits.
-  SplitSoftmax(tessera::sdk::Host host, const Loops& loops, float scale, int64_t width, Floats& scratch)
-      : host_(host), loops_(loops), scale_(scale), width_(width), scratch_(scratch) {}
+  SplitSoftmax(tessera::sdk::Host host, const Loops& loops, float scale) : host_(host), loops_(loops), scale_(scale) {}
 
-  // Gathers the ranks' rows: `states` [ids.size(), width]. Fails if ranks hold the same candidates.
+  // Gathers the ranks' rows: `states` [ids.size(), all->width]. Fails if ranks hold the same candidates.
   void gather(const tessera::sdk::ModuleCall& call, const float* states, const std::vector<int64_t>& ids,
-              const CandidatesHere& here, AllRows* all) const;
+              const CandidatesHere& here, AllRows* all);
   // Fills all->log_sums.
-  void sum_up(const tessera::sdk::ModuleCall& call, const CandidatesHere& here, AllRows* all) const;
+  void sum_up(const tessera::sdk::ModuleCall& call, const CandidatesHere& here, AllRows* all);
   // With `factors`, the gradients of the own rows' losses, and log_sums of the own rows that include their items:
   // writes [own rows, width] to `grad_states`, and adds [candidates, width] to `grad_candidates` unless it is NULL.
   void backward(const tessera::sdk::ModuleCall& call, const CandidatesHere& here, const std::vector<float>& factors,
-                const AllRows& all, float* grad_states, float* grad_candidates) const;
+                const AllRows& all, float* grad_states, float* grad_candidates);
 
  private:
   // Calls body(begin, end, logits) for rows [begin, end) of [first, last), on the host's threads.
   template <class Body>
-  void each_tile(const CandidatesHere& here, int64_t first, int64_t last, const Body& body) const;
+  void each_tile(const CandidatesHere& here, int64_t width, int64_t first, int64_t last, const Body& body);
   // Rows [first, last): their logits, with -infinity for candidates that are left out.
   void logits(const CandidatesHere& here, const AllRows& all, int64_t first, int64_t last, float* z) const;
 
   tessera::sdk::Host host_;
   const Loops& loops_;
   float scale_;
-  int64_t width_;
-  Floats& scratch_;
+  Floats logits_;  // of the rows in memory
+  // These are of one call, and kept so that later calls allocate nothing.
+  std::vector<double> sizes_;    // of each rank: its rows, its first candidate, the end of its candidates
+  std::vector<double> of_rows_;  // of each row: its factor and log_sum
+  std::vector<float> parts_;     // of each rank, and each row there: the largest z, and the sum of exp(z - largest)
+  std::vector<float> grads_;     // of all states
 };
 
 }  // namespace tessera_dense
