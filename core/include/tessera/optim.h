@@ -157,6 +157,8 @@ struct DenseOptimizerSpec {
 };
 KeyedOptimizerPtr make_dense_optimizer(const DenseOptimizerSpec& spec, ParameterList parameters);
 std::vector<std::string> dense_optimizer_names();
+// The optimizer's name in that list for "Adam" as for "adam"; others stay.
+std::string dense_optimizer_name(const std::string& name);
 
 // Combines several optimizers into one. Keys are "name.key"; without a name the key, with an empty key the name.
 class CombinedOptimizer : public KeyedOptimizer {

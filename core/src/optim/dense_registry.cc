@@ -1,5 +1,7 @@
 // Creates dense optimizers by name, with options in JSON.
+#include <algorithm>
 #include <functional>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -154,9 +156,15 @@ std::vector<std::string> dense_optimizer_names() {
   return out;
 }
 
+std::string dense_optimizer_name(const std::string& name) {
+  const auto found =
+      std::find_if(std::begin(kEntries), std::end(kEntries), [&](const Entry& e) { return name == e.class_name; });
+  return found == std::end(kEntries) ? name : found->name;
+}
+
 KeyedOptimizerPtr make_dense_optimizer(const DenseOptimizerSpec& spec, ParameterList parameters) {
   for (const Entry& entry : kEntries) {
-    if (spec.name == entry.name || spec.name == entry.class_name) {
+    if (dense_optimizer_name(spec.name) == entry.name) {
       Reader reader(spec);
       return entry.make(reader, std::move(parameters));
     }

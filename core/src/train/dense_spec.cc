@@ -9,20 +9,24 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
+// `name` is dense_optimizer_name()'s; `key` names the weight decay.
+void require_decay(const std::string& name, double weight_decay, const char* key) {
+  if (name == "adamw" && weight_decay == 0)
+    fail(Code::kInvalidArgument, "adamw differs from adam by its weight decay, but ", key,
+         " is 0: set it, to 0.01 for ", "example, or choose adam");
+}
+
 }  // namespace
 
 DenseOptimizerSpec dense_spec(const DenseOptimizerConfig& config) {
   // The config has one section for all optimizers. A key that is set but not read would have no effect, so refuse it.
   const DenseOptimizerConfig unset;
+  const std::string name = dense_optimizer_name(config.name);
   const std::vector<std::string> names = dense_optimizer_names();
-  const bool known = std::find(names.begin(), names.end(), config.name) != names.end();
-  const bool sgd = config.name == "sgd", adamw = config.name == "adamw", adam = adamw || config.name == "adam",
-             rmsprop = config.name == "rmsprop";
+  const bool known = std::find(names.begin(), names.end(), name) != names.end();
+  const bool sgd = name == "sgd", adam = name == "adam" || name == "adamw", rmsprop = name == "rmsprop";
   const char* others = sgd ? "momentum" : adam ? "eps, beta1 and beta2" : rmsprop ? "eps and alpha" : "eps";
-  if (adamw && config.weight_decay == 0)
-    fail(Code::kInvalidArgument,
-         "adamw differs from adam by its weight decay, but dense_optimizer.weight_decay is 0: "
-         "set it, to 0.01 for example, or choose adam");
+  require_decay(name, config.weight_decay, "dense_optimizer.weight_decay");
   json all = {{"learning_rate", config.learning_rate}, {"weight_decay", config.weight_decay}};
   const auto take = [&](const char* key, double value, double otherwise, bool read) {
     if (read) all[key] = value;
@@ -45,15 +49,16 @@ std::optional<DenseOptimizerSpec> dense_spec(const LayerConfig& layer, const Den
     fail(Code::kInvalidArgument, "layer \"", layer.name, "\" has an optimizer and trainable = false: leave one out");
   if (own.contains("name") && !own["name"].is_string())
     fail(Code::kInvalidArgument, "layer \"", layer.name, "\": the optimizer's name must be a string");
-  const std::string name = own.value("name", common.name);
+  const std::string name = dense_optimizer_name(own.value("name", common.name));
   json all = {{"learning_rate", common.learning_rate}, {"weight_decay", common.weight_decay}};
-  if (name == common.name) all = json::parse(dense_spec(common).options);
+  if (name == dense_optimizer_name(common.name)) all = json::parse(dense_spec(common).options);
   for (const auto& [key, value] : own.items()) {
     if (key != "name") all[key] = value;
   }
   DenseOptimizerSpec out{name, all.dump()};
   try {
     (void)make_dense_optimizer(out, {});
+    require_decay(name, all.at("weight_decay").get<double>(), "its weight_decay");
   } catch (const Error& e) {
     throw Error(e.code(), str_cat("layer \"", layer.name, "\": ", e.what()));
   }

@@ -54,6 +54,18 @@ TEST_F(LayerOptimizer, WhatALayerLeavesOpenIsTheCommonOnes) {
             score({"layer.top.optimizer={ name = \"sgd\", learning_rate = 0.01, momentum = 0 }"}));
 }
 
+// PyTorch's names are the same optimizers, whose options count and whose other options are refused.
+TEST_F(LayerOptimizer, MayHavePyTorchsName) {
+  EXPECT_EQ(score({"dense_optimizer.name=Adam", "dense_optimizer.beta1=0.5"}),
+            score({"dense_optimizer.name=adam", "dense_optimizer.beta1=0.5"}));
+  EXPECT_NE(score({"dense_optimizer.name=Adam", "dense_optimizer.beta1=0.5"}), score({}));
+  EXPECT_THAT(refused({"dense_optimizer.name=Adam", "dense_optimizer.momentum=0.5"}), HasSubstr("has no effect"));
+  EXPECT_THAT(refused({"dense_optimizer.name=AdamW"}), HasSubstr("dense_optimizer.weight_decay is 0"));
+  EXPECT_THAT(refused({"layer.top.optimizer.name=adamw"}),
+              HasSubstr("layer \"top\": adamw differs from adam by its weight decay, but its weight_decay is 0"));
+  EXPECT_NE(score({"layer.top.optimizer={ name = \"adamw\", weight_decay = 0.5 }"}), score({}));
+}
+
 TEST_F(LayerOptimizer, IsItsLayersAlone) {
   EXPECT_EQ(score({"layer.top.optimizer.learning_rate=0"}), score({"layer.top.trainable=false"}));
   EXPECT_EQ(score({"layer.top.optimizer.learning_rate=0.01", "layer.deep.optimizer.learning_rate=0.01",
