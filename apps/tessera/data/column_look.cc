@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "data/date_text.h"
 #include "data/odd_texts.h"
 #include "data/time_format.h"
 #include "tessera/sdk/fields.h"
@@ -208,7 +207,7 @@ bool ColumnLook::take_other_times(ColumnSeen& out) const {
   for (const Entry& e : entries_) {
     if (e.kind != Kind::kWord && !is_own(e)) texts.emplace_back(trimmed(e.value.text));
   }
-  std::vector<std::string> formats = time_formats_of(texts);
+  std::vector<std::string> formats = data::time_formats_of(texts);
   if (formats.size() != 1) {
     out.time_formats = std::move(formats);
     return false;

@@ -48,44 +48,12 @@ std::optional<Key> time_key_in(std::string_view text, const std::string& format)
   return Key{static_cast<double>(seconds), rest, ""};
 }
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-// Finds 31.05.2022, 5/31/22 and 2022/5/31 at the beginning of a text.
-bool begins_with_numbers_of_a_date(std::string_view text) {
-  size_t at = 0, digits[3] = {};
-  char separators[2] = {};
-  for (size_t k = 0; k < 3; ++k) {
-    while (at < text.size() && is_digit(text[at])) ++at, ++digits[k];
-    if (k < 2 && at < text.size()) separators[k] = text[at++];
+// The format of a date whose order as text is not that of time; "": it is none.
+std::string unsorted_date(std::string_view text) {
+  for (const std::string& format : time_formats_of({std::string(text)})) {
+    if (!format.starts_with("%Y-%m")) return format;
   }
-  const auto one_or_two = [&](size_t k) { return digits[k] == 1 || digits[k] == 2; };
-  const char by = separators[0];
-  if ((by != '.' && by != '/' && by != '-') || separators[1] != by || !one_or_two(1)) return false;
-  if (digits[0] == 4) return by != '-' && one_or_two(2);
-  return one_or_two(0) && digits[2] >= 2 && digits[2] <= 4;
-}
-
-bool has_month(std::string_view text) {
-  constexpr const char* kMonths[] = {"january", "february", "march",     "april",   "may",      "june",
-                                     "july",    "august",   "september", "october", "november", "december"};
-  std::string word;
-  for (size_t i = 0; i <= text.size(); ++i) {
-    const char c = i < text.size() ? text[i] : ' ';
-    if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) {
-      word += static_cast<char>(c | 0x20);
-      continue;
-    }
-    const auto begins = [&](std::string_view month) { return month.starts_with(word); };
-    if (word.size() >= 3 && std::any_of(std::begin(kMonths), std::end(kMonths), begins)) return true;
-    word.clear();
-  }
-  return false;
-}
-
-// Finds dates whose order as texts is not that of time.
-bool may_be_a_date(std::string_view text) {
-  return begins_with_numbers_of_a_date(text) ||
-         (std::any_of(text.begin(), text.end(), is_digit) && has_month(text.substr(0, 60)));
+  return "";
 }
 
 // Reads the keys of a column block by block. The first value decides the form of all.
@@ -146,10 +114,11 @@ class Keys {
         fail(Code::kInvalidArgument, at.where(row, column_.name), ": \"", text, "\" is not a time: ", column_.key,
              " takes numbers, and dates and times such as 2024-01-31 or 2024-01-31 12:34:56, or as the time_format of "
              "its [[column]] says");
-      if (form == KeyForm::kText && may_be_a_date(text))
+      const std::string date = form == KeyForm::kText ? unsorted_date(text) : "";
+      if (!date.empty())
         fail(Code::kInvalidArgument, at.where(row, column_.name), ": \"", text, "\" looks like a date, but ",
-             column_.key,
-             " would sort it as text: set time_format of its [[column]], as \"%d.%m.%Y\", or write 2024-01-31");
+             column_.key, " would sort it as text: set time_format of its [[column]], as \"", date,
+             "\", or write 2024-01-31");
     }
     if (*form_ == KeyForm::kText) return {0, 0, std::string(text)};
     if (form != *form_)

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tessera::data {
 
@@ -18,5 +19,9 @@ std::string wrong_time_format(std::string_view format);
 // their leading zero. Names of months and weekdays are English, long or of three letters, in any case. %y is 1969 to
 // 2068. Empty: the text is something else.
 std::optional<int64_t> time_by(std::string_view format, std::string_view text);
+
+// The formats that read all of these texts, among those that dates and times which are not ISO 8601 have. There are
+// several if the texts do not tell days from months, as 01/02/2024 does not.
+std::vector<std::string> time_formats_of(const std::vector<std::string>& texts);
 
 }  // namespace tessera::data
