@@ -28,8 +28,9 @@
  * know them, the low 16 bits are hints (abi/base.h). Arrays have pointers, numbers or strings as elements, never
  * structs that may grow.
  *
- * Devices. Tables and tensors are in host memory. A tensor on a device gets TSR_UNIMPLEMENTED, with its name in the
- * message. So no function takes a stream, and all work is done when a call returns.
+ * Devices. If a model has a device, its shards and the outputs of its steps are on it, and gradients may be. All other
+ * tensors are in host memory; one on a device gets TSR_UNIMPLEMENTED, with its name in the message. No function takes a
+ * stream: what a call is given must be complete, and all work is done when it returns.
  *
  * Threads. A runtime serves any number of threads. A process group and all models over it are used by one thread at a
  * time; a second one gets TSR_FAILED_PRECONDITION. Only tsr_process_group_abort() may be called by any thread at any
@@ -178,11 +179,14 @@ typedef struct tsr_model_parallel_options {
   const char* model;   /* the description: modules, their tables, optimizer (docs/c.md) */
   const char* plan;    /* a plan from tsr_plan() or a file; NULL: rank 0 plans for all ranks */
   const char* planner; /* options for that planning; NULL: defaults. The topology is that of the group */
+  const char* device;  /* of the shards: "cuda", "hip" or another device plugin's id, or "auto": a device if there is
+                        * one that works, and a kernel for it; NULL or "cpu": host memory. Ranks of a host take its
+                        * devices in turn. */
 } tsr_model_parallel_options;
 
 /* Collective. Makes this rank's shards of a model. `group` NULL: all tables are on this rank. TSR_FAILED_PRECONDITION:
  * ranks have different models or plans. TSR_INVALID_ARGUMENT: the description is wrong, or the plan is for other
- * tables. */
+ * tables. TSR_NOT_FOUND: there is no such device plugin; TSR_UNAVAILABLE: it does not work here. */
 tsr_code tsr_model_parallel_create(const tsr_runtime* runtime, tsr_process_group* group,
                                    const tsr_model_parallel_options* options, tsr_model_parallel** model,
                                    tsr_error* err);
@@ -288,11 +292,12 @@ typedef struct tsr_batch {
 /* The state that a forward keeps: its outputs, and what backward needs. */
 typedef struct tsr_step tsr_step;
 
-/* Collective. Gets the rows of this rank's samples, float32. `output` is the caller's memory, to which the rows of bags
- * are copied, [samples, width]; NULL: none, as always for sequences. `step` gets the step; NULL: neither
- * tsr_step_output() nor backward follows. With a step, the memory of `batch` stays unchanged until the step's backward
- * is done or the step is closed. TSR_INVALID_ARGUMENT with "rank N: ...": an id is out of range, or the batch has wrong
- * types or shapes. This ends the step on all ranks, and the next step may follow. */
+/* Collective. Gets the rows of this rank's samples, float32. `output` is the caller's memory, of the host or of the
+ * model's device, to which the rows of bags are copied, [samples, width]; NULL: none, as always for sequences.
+ * `step` gets the step; NULL: neither tsr_step_output() nor backward follows. With a step, the memory of `batch`
+ * stays unchanged until the step's backward is done or the step is closed. TSR_INVALID_ARGUMENT with "rank N: ...":
+ * an id is out of range, or the batch has wrong types or shapes. This ends the step on all ranks, and the next step
+ * may follow. */
 tsr_code tsr_collection_forward(tsr_collection* collection, const tsr_batch* batch, const DLTensor* output,
                                 tsr_step** step, tsr_error* err);
 /* Does the same in two halves, both collective. start() checks and exchanges the ids. wait() looks up the rows and
@@ -319,8 +324,9 @@ typedef struct tsr_step_info {
   int32_t any_finished; /* for bags: 1 if some rank's batch was `finished` */
 } tsr_step_info;
 tsr_code tsr_step_describe(const tsr_step* step, tsr_step_info* info, tsr_error* err);
-/* Gives a view of the step's own memory, float32, valid until the step is closed. Bags have output 0, [samples, width].
- * Sequences have output i, [ids of its feature, dim], in the order of the ids. The caller may write to it. */
+/* Gives a view of the step's own memory, float32, on the model's device, valid until the step is closed. Bags have
+ * output 0, [samples, width]. Sequences have output i, [ids of its feature, dim], in the order of the ids. The
+ * caller may write to it. */
 tsr_code tsr_step_output(const tsr_step* step, uint32_t i, DLTensor* view, tsr_error* err);
 /* Gives the same memory with an owner, for libraries that take DLPack's tensors. It lives until its deleter is called,
  * whatever is closed before that. */
@@ -331,10 +337,11 @@ typedef struct tsr_backward_options {
   uint32_t flags; /* none is defined: 0 */
 } tsr_backward_options;
 
-/* Collective, once for each step. Updates the tables by their optimizers. grads[i] has the shape of output i and is the
- * gradient of this rank's loss. Ranks are averaged unless the description says otherwise. For sequences grads[i] may be
- * NULL: zeros. `options` may be NULL. TSR_FAILED_PRECONDITION: a table has no optimizer. TSR_INVALID_ARGUMENT: a
- * gradient has another shape; the step still waits for its backward, and so do the other ranks. */
+/* Collective, once for each step. Updates the tables by their optimizers. grads[i] has the shape of output i and is
+ * the gradient of this rank's loss, in host memory or on the model's device. Ranks are averaged unless the
+ * description says otherwise. For sequences grads[i] may be NULL: zeros. `options` may be NULL.
+ * TSR_FAILED_PRECONDITION: a table has no optimizer. TSR_INVALID_ARGUMENT: a gradient has another shape; the step
+ * still waits for its backward, and so do the other ranks. */
 tsr_code tsr_step_backward(tsr_step* step, const DLTensor* const* grads, uint32_t num_grads,
                            const tsr_backward_options* options, tsr_error* err);
 /* Collective, before the batch's backward. Computes the gradients of the batch's weights, float32 [n], for a weighted

@@ -68,15 +68,16 @@ std::vector<double> parse_gib(const JsonObject& s, const char* key) {
 }
 
 Topology parse_topology(const JsonObject& s, const std::optional<Topology>& given) {
-  int world = given ? given->world_size : 1, local_world = given ? given->local_world_size : 0;
-  std::string device = given ? given->compute_device : Topology{}.compute_device;
+  int world = 1, local_world = 0;
+  std::string device = Topology{}.compute_device;
   for (const char* key : {"world_size", "local_world_size"}) {
     if (given && s.has(key)) s.wrong_at(key, " is that of the process group: leave it out");
   }
+  if (given && s.has("compute_device")) s.wrong_at("compute_device", " is the model's device: leave it out");
   s.read("world_size", world);
   s.read("local_world_size", local_world);
   s.read("compute_device", device);
-  Topology out = Topology::of(world, local_world, device);
+  Topology out = given ? *given : Topology::of(world, local_world, device);
   out.set_memory_gib(parse_gib(s, "hbm_gib"), parse_gib(s, "ddr_gib"), parse_gib(s, "ssd_gib"));
   return out;
 }

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "c/call.h"
+#include "tessera/device.h"
 #include "tessera/distributed_model_parallel.h"
 #include "tessera/embedding_modules.h"
 #include "tessera/process_group.h"
@@ -114,6 +115,7 @@ struct Model {
   std::shared_ptr<Session> session;
   DistributedModelParallel parallel;
   std::set<std::string> weighted;  // paths of collections whose ids have weights
+  DeviceStreamPtr device;          // of the shards; null: host memory
 };
 
 // One collection of a model, of either kind.
@@ -133,6 +135,7 @@ struct Collection {
   }
   bool bags() const { return sharded.index() == 0; }
   Session& session() const { return *model->session; }
+  DeviceStream* device() const { return model->device.get(); }
 };
 
 // Frees a handle. In a forked child its contents stay, because they belong to the parent.
@@ -141,9 +144,10 @@ void close(Handle* handle) noexcept {
   if (handle != nullptr && !handle->opened().elsewhere()) delete handle;
 }
 
-// Wraps a caller's tensor, which must be compact and in host memory. kInvalidArgument: the error names it.
-Tensor borrowed(const DLTensor* tensor, const char* name);
-Tensor borrowed(const DLTensor* tensor, const char* name, DType dtype);
+// Wraps a caller's tensor, which must be compact, and in host memory or on `device`. kInvalidArgument: the error names
+// it.
+Tensor borrowed(const DLTensor* tensor, const char* name, DeviceStream* device = nullptr);
+Tensor borrowed(const DLTensor* tensor, const char* name, DType dtype, DeviceStream* device = nullptr);
 
 // Wraps a caller's batch. `features`: its keys if it has none of its own.
 KeyedJaggedTensor batch_of(const std::vector<std::string>& features, const tsr_batch& in);

@@ -37,7 +37,9 @@ Model parallel(const tsr_model_parallel_options& in, const std::shared_ptr<Sessi
   const std::shared_ptr<ProcessGroup>& group = session->group;
   need(in.model, "options->model");
   const Description description = parse_description(in.model);
-  const Topology topology = Topology::of(group->world_size(), group->local_world_size());
+  const DeviceStreamPtr device =
+      open_device(runtime, in.device == nullptr ? "cpu" : in.device, group->local_rank(), description.sharded.kernel);
+  const Topology topology = Topology::of(group->world_size(), group->local_world_size(), compute_device(device));
   const Planning planning = parse_planning(in.planner == nullptr ? "" : in.planner, description, topology);
   DistributedModelParallelOptions options;
   if (in.plan != nullptr)
@@ -46,6 +48,7 @@ Model parallel(const tsr_model_parallel_options& in, const std::shared_ptr<Sessi
     options.plan = requested_plan(runtime, description, planning);
   if (!options.plan) options.planner = planning.options;
   options.sharded = description.sharded;
+  options.sharded.stream = device;
   Described described(runtime, description);
   for (const auto& [name, shape] : description.dense) {
     Parameter parameter{.name = name, .value = Tensor::empty(shape, DType::kFloat32)};
@@ -56,7 +59,8 @@ Model parallel(const tsr_model_parallel_options& in, const std::shared_ptr<Sessi
   for (const PlannerModule& module : description.modules) {
     if (module.is_weighted.value_or(false)) weighted.insert(module.path);
   }
-  return {session, DistributedModelParallel(runtime, described.model, group, std::move(options)), std::move(weighted)};
+  return {session, DistributedModelParallel(runtime, described.model, group, std::move(options)), std::move(weighted),
+          device};
 }
 
 // Dense parameters belong to the caller, so there are none here.

@@ -66,10 +66,16 @@ std::shared_ptr<Session> session_of(const std::shared_ptr<const OpenRuntime>& ru
   return std::make_shared<Session>(runtime, ProcessGroup::connect(runtime->runtime, RankEnvironment{}));
 }
 
-Tensor borrowed(const DLTensor* tensor, const char* name) {
+Tensor borrowed(const DLTensor* tensor, const char* name, DeviceStream* device) {
   need(tensor, name);
-  if (tensor->device.device_type != kDLCPU)
+  const DLDevice where = tensor->device;
+  if (where.device_type == kDLCPU) device = nullptr;
+  if (where.device_type != kDLCPU && device == nullptr)
     fail(Code::kUnimplemented, name, " is on a device, but must be in host memory");
+  if (device != nullptr &&
+      (where.device_type != device->device().dl().device_type || where.device_id != device->device().index))
+    fail(Code::kInvalidArgument, name, " is on device ", where.device_id, " of DLPack's type ", where.device_type,
+         ", but the model is on device ", device->device().index, " of ", device->id());
   if (tensor->ndim < 0 || (tensor->ndim > 0 && tensor->shape == nullptr))
     fail(Code::kInvalidArgument, name, " is not a DLTensor: it has ", tensor->ndim, " dimensions");
   const Shape shape(tensor->shape, tensor->shape + tensor->ndim);
@@ -81,11 +87,13 @@ Tensor borrowed(const DLTensor* tensor, const char* name) {
     elements *= shape[i];
   }
   if (elements > 0 && tensor->data == nullptr) fail(Code::kInvalidArgument, name, " has no data");
-  return Tensor::borrow(static_cast<char*>(tensor->data) + tensor->byte_offset, shape, from_dl(tensor->dtype));
+  char* const data = static_cast<char*>(tensor->data) + tensor->byte_offset;
+  const DType dtype = from_dl(tensor->dtype);
+  return device == nullptr ? Tensor::borrow(data, shape, dtype) : device->borrow(data, shape, dtype);
 }
 
-Tensor borrowed(const DLTensor* tensor, const char* name, DType dtype) {
-  Tensor out = borrowed(tensor, name);
+Tensor borrowed(const DLTensor* tensor, const char* name, DType dtype, DeviceStream* device) {
+  Tensor out = borrowed(tensor, name, device);
   if (out.dtype() != dtype)
     fail(Code::kInvalidArgument, name, " is ", to_string(out.dtype()), ", but must be ", to_string(dtype));
   return out;

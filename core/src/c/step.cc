@@ -60,6 +60,7 @@ struct tsr_step {
   void wait() {
     stage = Stage::kFailed;
     std::visit([](auto& output) { output.wait(); }, pending);
+    if (DeviceStream* const device = collection->device()) device->synchronize();
     stage = Stage::kWaited;
   }
   // Gives up what backward would need. The step must have been waited for.
@@ -103,7 +104,7 @@ KeyedJaggedTensor offered(const Collection& c, const Make& make) {
 void check_output(const Collection& c, const KeyedJaggedTensor& features, const DLTensor* output) {
   const auto* inverse = features.inverse_indices_or_null();
   const std::vector<int64_t> wanted{inverse == nullptr ? features.stride() : inverse->indices.size(1), c.width};
-  if (borrowed(output, "output", DType::kFloat32).shape() != wanted)
+  if (borrowed(output, "output", DType::kFloat32, c.device()).shape() != wanted)
     fail(Code::kInvalidArgument, "output must be float32 [", wanted[0], ", ", wanted[1], "]");
 }
 
@@ -128,7 +129,7 @@ void check_gradient(const Tensor& grad, const Tensor& output, const std::string&
 void backward(tsr_step& step, ShardedEmbeddingBagCollection& bags, std::span<const DLTensor* const> grads) {
   if (grads.size() != 1)
     fail(Code::kInvalidArgument, "there are ", grads.size(), " gradients, but the step has 1 output");
-  const Tensor grad = borrowed(grads[0], "grads[0]");
+  const Tensor grad = borrowed(grads[0], "grads[0]", step.collection->device());
   auto& output = std::get<0>(step.pending).wait();
   check_gradient(grad, output.values.values(), "grads[0]");
   step.stage = tsr_step::Stage::kDone;
@@ -145,7 +146,7 @@ void backward(tsr_step& step, ShardedEmbeddingCollection& sequences, std::span<c
   for (size_t i = 0; i < grads.size(); ++i) {
     if (grads[i] == nullptr) continue;
     const auto& [name, rows] = output.values[i];
-    named.emplace_back(name, borrowed(grads[i], name.c_str()));
+    named.emplace_back(name, borrowed(grads[i], name.c_str(), step.collection->device()));
     check_gradient(named.back().second, rows.values(), name);
   }
   step.stage = tsr_step::Stage::kDone;
@@ -227,8 +228,7 @@ tsr_code tsr_collection_forward(tsr_collection* collection, const tsr_batch* bat
     auto made = started(c, batch, output, step != nullptr);
     made->wait();
     if (output != nullptr) {
-      const Tensor& rows = output_of(*made, 0);
-      std::memcpy(borrowed(output, "output").raw(), rows.raw(), rows.bytes());
+      assign(borrowed(output, "output", c->device()), output_of(*made, 0));
     }
     if (step != nullptr) *step = made.release();
   });
@@ -283,6 +283,7 @@ tsr_code tsr_step_backward(tsr_step* step, const DLTensor* const* grads, uint32_
     step->check_waited();
     check_backward(*step);
     std::visit([&](auto* sharded) { backward(*step, *sharded, {grads, num_grads}); }, step->collection->sharded);
+    if (DeviceStream* const device = step->collection->device()) device->synchronize();  // the gradients are borrowed
   });
 }
 
@@ -296,7 +297,7 @@ tsr_code tsr_collection_weight_gradients(tsr_collection* collection, const tsr_b
     Tensor given, out;
     const KeyedJaggedTensor features = offered(c, [&] {
       KeyedJaggedTensor features = batch_of(c.features, copy_in(batch, "batch"));
-      given = borrowed(grad, "grad", DType::kFloat32);
+      given = borrowed(grad, "grad", DType::kFloat32, c.device());
       out = borrowed(gradients, "gradients", DType::kFloat32);
       if (out.numel() != features.values().numel())
         fail(Code::kInvalidArgument, "gradients has ", out.numel(), " elements for ", features.values().numel(),
