@@ -54,6 +54,7 @@ int serve_command(const std::vector<std::string>& args);
 int quantize_command(const std::vector<std::string>& args);
 int model_command(const std::vector<std::string>& args);
 int data_command(const std::vector<std::string>& args);
+int copy_command(const std::vector<std::string>& args);
 int predict_command(const std::vector<std::string>& args);
 int new_command(const std::vector<std::string>& args);
 int verify_command(const std::vector<std::string>& args);

@@ -39,6 +39,7 @@ CommandGroup all_commands() {
            {"quantize", "pack a checkpoint into a model for serving", quantize_command},
            {"model", "print example jobs; show, verify and export models", model_command},
            {"data", "look at data files, write a config, compare files", data_command},
+           {"copy", "copy files from an object store, or to it", copy_command},
            {"predict", "score files with a packed model", predict_command}}};
 }
 

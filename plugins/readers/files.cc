@@ -130,6 +130,10 @@ std::vector<std::string> files_of(std::string_view path, std::span<const std::st
     out.push_back(name);
   } else {
     out = matches(name);
+    if (out.empty() && is_url(name))
+      fail(TSR_INVALID_ARGUMENT, name,
+           " is a URL, which the readers parquet and arrow take: name one of them, or bring ",
+           "the files here by `tessera copy URL FOLDER`");
     if (out.empty()) fail(TSR_NOT_FOUND, "there is no file ", name, ", and none that it matches as a pattern");
   }
   for (const std::string& file : out) check_file(file);
@@ -140,7 +144,7 @@ std::vector<std::string> files_of(std::string_view path, std::span<const std::st
 std::string first_match(const std::string& path, std::span<const std::string_view> endings) {
   std::error_code failed;
   if (!fs::is_directory(path, failed)) {
-    return ends_in(path, endings) ? path : "";
+    return ends_in(is_url(path) ? path.substr(0, path.find('?')) : path, endings) ? path : "";
   }
   constexpr int kMostFiles = 10000;
   std::string first;
@@ -159,7 +163,10 @@ std::string first_match(const std::string& path, std::span<const std::string_vie
 FolderKeys folder_keys(std::string_view path, const std::string& file) {
   FolderKeys out;
   std::error_code ignored;
-  if (!fs::is_directory(path, ignored)) return out;
+  if (is_url(path))
+    path = path.substr(0, path.find('?'));  // options of the store
+  else if (!fs::is_directory(path, ignored))
+    return out;
   for (const fs::path& part : fs::path(file).lexically_relative(path).parent_path()) {
     const std::string& name = part.native();
     if (!is_key(name)) continue;

@@ -99,7 +99,11 @@ Form form_of(const Runtime& runtime, const Config& config, const std::string& en
   form.own_past = object.get<bool>("own_past", false);
   form.test = test_of(form);
   form.test.take_formats(config.columns);
-  if (form.name.empty()) form.name = std::filesystem::path(job.data.path).filename();
+  if (form.name.empty()) {
+    const std::string& path = job.data.path;
+    const size_t end = path.find("://") == path.npos ? path.npos : path.find('?');  // options of a store
+    form.name = std::filesystem::path(path.substr(0, end)).filename();
+  }
   return form;
 }
 

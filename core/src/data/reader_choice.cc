@@ -60,8 +60,11 @@ std::string reader_of(const Runtime& runtime, const DataConfig& data) {
   if (found.size() == 1) return found[0];
   const std::string open =
       found.empty() ? "no reader plugin opens" : str_cat("the readers ", sdk::joined(found), " open");
-  fail(Code::kInvalidArgument, "data.path is \"", data.path, "\", which ", open,
-       ": set data.reader, as in reader = \"csv\" (tessera plugins lists the readers)");
+  const char* const hint =
+      data.path.find("://") == std::string::npos
+          ? ": set data.reader, as in reader = \"csv\" (tessera plugins lists the readers)"
+          : ": set data.reader to parquet or arrow, or bring the files here by `tessera copy URL FOLDER`";
+  fail(Code::kInvalidArgument, "data.path is \"", data.path, "\", which ", open, hint);
 }
 
 void choose_reader(const Runtime& runtime, Config& config) {

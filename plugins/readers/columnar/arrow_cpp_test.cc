@@ -71,7 +71,8 @@ class ArrowFiles : public testing::TestWithParam<std::tuple<const char*, const c
     return path;
   }
   std::unique_ptr<ColumnarReader> open(const std::string& path, int64_t block_bytes = 1 << 20) const {
-    auto out = std::make_unique<ColumnarReader>(std::vector<std::string_view>{".parquet", ".arrow"}, opener_);
+    auto out =
+        std::make_unique<ColumnarReader>(std::vector<std::string_view>{".parquet", ".arrow"}, ArrowFiles{opener_});
     out->open(path, block_bytes);
     return out;
   }
@@ -79,7 +80,7 @@ class ArrowFiles : public testing::TestWithParam<std::tuple<const char*, const c
   static ArrowOpener make_opener() {
     const ArrowFormat& what = is_parquet() ? kParquet : kIpc;
     if (std::get<1>(GetParam()) == std::string("arrow_cpp")) return arrow_cpp_opener(what);
-    return python_opener(what, {TESSERA_TEST_PYTHON, 60});
+    return python_files(what, {TESSERA_TEST_PYTHON, 60}).open;
   }
 
   ArrowOpener opener_ = make_opener();  // all files of a test share one Python

@@ -4,6 +4,8 @@
 //
 //   open ID KIND PATH        opens a file: parquet or arrow, its path in
 //                            hexadecimal digits                          'O': the schema and the units
+//   list ENDINGS URL         the files of an object store that the URL
+//                            means, by the ends of their names           'L': their names
 //   close ID                                                            no answer
 //   read ID UNIT ROWS C,C    begins a unit's batches of these columns   'R'
 //   next                     the next batch                             'B': its arrays; 'E': there are no more
@@ -159,10 +161,47 @@ def leaves(kind):
         return leaves(kind.storage_type)
     return sum(leaves(field.type) for field in below) if below else 1
 
+stores = []  # (URL without keys and options, file system, path there) of what was listed
+
+def listed(url, endings):
+    import pyarrow.fs
+    scheme, _, rest = url.partition("://")
+    host, slash, path = rest.split("?")[0].rstrip("/").partition("/")
+    shown = scheme + "://" + host.rpartition("@")[2] + slash + path
+    try:
+        store, root = pyarrow.fs.FileSystem.from_uri(url)
+        kinds, info = pyarrow.fs.FileType, store.get_file_info(root)
+    except Exception as e:
+        raise ValueError("%s cannot be read: %s" % (shown, str(e).replace(url, shown)))
+    stores.append((shown, store, root.rstrip("/")))
+    if info.type == kinds.File:
+        return [shown]
+    if info.type != kinds.Directory:
+        raise ValueError("there is nothing at " + shown)
+    out = []
+    for file in store.get_file_info(pyarrow.fs.FileSelector(root, recursive=True)):
+        *folders, name = file.path[len(root.rstrip("/")) + 1:].split("/")
+        hidden = any(part[:1] in "._" for part in folders + [name])
+        if file.type != kinds.File or hidden or not name.lower().endswith(endings):
+            continue
+        if any("=" not in folder for folder in folders):
+            raise ValueError("%s has the folder %s, whose files would be left out: give that folder, or move it away"
+                             % (shown, "/".join(folders)))
+        out.append(shown + "/" + "/".join(folders + [name]))
+    if not out:
+        raise ValueError("%s has no files whose names end in one of %s" % (shown, ", ".join(endings)))
+    return sorted(out)
+
+def stored(path):
+    for shown, store, root in stores:
+        if path == shown or path.startswith(shown + "/"):
+            return store.open_input_file(root + path[len(shown):])
+    return None
+
 class Parquet:
     def __init__(self, path):
         import pyarrow.parquet
-        self.file = pyarrow.parquet.ParquetFile(path, buffer_size=1 << 18, pre_buffer=False,
+        self.file = pyarrow.parquet.ParquetFile(stored(path) or path, buffer_size=1 << 18, pre_buffer=False,
                                                 page_checksum_verification=True)
         self.schema = self.file.schema_arrow
         counts = [leaves(field.type) for field in self.schema]
@@ -197,7 +236,7 @@ class Ipc:
                 self.units += [rows, rows * a_row]
     def open(self, columns):
         options = pyarrow.ipc.IpcReadOptions(use_threads=False, included_fields=columns)
-        return pyarrow.ipc.open_file(pyarrow.OSFile(self.path), options=options)
+        return pyarrow.ipc.open_file(stored(self.path) or pyarrow.OSFile(self.path), options=options)
     def read(self, unit, rows, columns):
         if columns != self.columns:
             self.reader = self.open(columns)
@@ -216,6 +255,10 @@ def answer(line):
         head = describe(exported.raw)
         exported.release()
         frame("O", head + numbers(len(file.units) // 2, *file.units))
+    elif word == "list":
+        endings, url = rest.split(" ")
+        names = [os.fsencode(name) for name in listed(os.fsdecode(bytes.fromhex(url)), tuple(endings.split(",")))]
+        frame("L", numbers(len(names)) + b"".join(text(name) for name in names))
     elif word == "close":
         files.pop(rest, None)
     elif word == "read":

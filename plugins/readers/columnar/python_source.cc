@@ -8,6 +8,7 @@
 #include "columnar/opened.h"
 #include "columnar/python_child.h"
 #include "columnar/source.h"
+#include "files.h"
 #include "tessera/sdk/error.h"
 
 namespace tessera_readers {
@@ -279,11 +280,32 @@ class PythonSource : public ArrowSource {
 
 }  // namespace
 
-ArrowOpener python_opener(const ArrowFormat& format, const PythonOptions& options) {
+ArrowFiles python_files(const ArrowFormat& format, const PythonOptions& options) {
   const auto python = std::make_shared<SharedPython>(options);
-  return [python, format](const std::string& path) {
-    return opened(path, format, [&] { return std::make_unique<PythonSource>(python, path, format); });
+  ArrowFiles out;
+  out.open = [python, format](const std::string& path) -> std::unique_ptr<ArrowSource> {
+    const auto open = [&] { return std::make_unique<PythonSource>(python, path, format); };
+    if (!is_url(path)) return opened(path, format, open);
+    try {
+      return open();
+    } catch (const BrokenStream& e) {
+      fail(TSR_UNAVAILABLE, path, " cannot be read: ", e.what());
+    }
   };
+  out.list = [python](const std::string& url, std::span<const std::string_view> endings) {
+    std::string words;
+    for (const std::string_view ending : endings) (words += words.empty() ? "" : ",") += ending;
+    try {
+      const PythonFrame frame = python->ask(url, "list " + words + " " + hexadecimal(url));
+      HeadReader head(frame.head);
+      std::vector<std::string> files(head.count());
+      for (std::string& file : files) file = head.text();
+      return files;
+    } catch (const BrokenStream& e) {
+      fail(TSR_NOT_FOUND, e.what());
+    }
+  };
+  return out;
 }
 
 }  // namespace tessera_readers

@@ -121,7 +121,7 @@ class PythonFiles : public testing::Test {
   std::string refused(const std::string& python, double timeout_s = 30) const {
     const std::string path = write("a.parquet", "PAR1...");
     try {
-      (void)python_opener(kParquet, {python, timeout_s})(path);
+      (void)python_files(kParquet, {python, timeout_s}).open(path);
     } catch (const tessera::sdk::Failure& e) {
       const std::string said = e.what();
       return said.starts_with(path) ? said.substr(path.size()) : said;
@@ -134,7 +134,7 @@ class PythonFiles : public testing::Test {
 
 // Words of all columns, by name; for unreadable columns, their types.
 std::map<std::string, std::string> words(const std::string& path, const ArrowOpener& opener) {
-  ColumnarReader reader({".parquet", ".arrow"}, opener);
+  ColumnarReader reader({".parquet", ".arrow"}, {opener});
   reader.open(path, 1 << 20);
   std::map<std::string, std::string> out;
   std::vector<ReaderWant> wants;
@@ -163,7 +163,7 @@ TEST_F(PythonFiles, AllTypesHaveTheWordsOfTheTable) {
     GTEST_SKIP() << python << " has no pyarrow, which writes the files";
   ASSERT_EQ(std::system((python + " " + script + " " + folder_.path()).c_str()), 0);
   for (const auto& [format, name] : {std::pair(kIpc, "/types.arrow"), std::pair(kParquet, "/types.parquet")}) {
-    for (const ArrowOpener& opener : {python_opener(format, {python, 60}), arrow_cpp_opener(format)}) {
+    for (const ArrowOpener& opener : {python_files(format, {python, 60}).open, arrow_cpp_opener(format)}) {
       if (!opener) continue;  // a build without Arrow C++
       const auto got = words(folder_.path() + name, opener);
       for (const auto& [column, expected] : kWords) {

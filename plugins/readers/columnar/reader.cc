@@ -38,7 +38,7 @@ int32_t wider(int32_t a, int32_t b) {
 }  // namespace
 
 void ColumnarReader::open(std::string_view path, int64_t block_bytes) {
-  files_ = files_of(path, endings_, KeyFolders::kRead);
+  files_ = is_url(path) ? from_.list(std::string(path), endings_) : files_of(path, endings_, KeyFolders::kRead);
   blocks_.clear();
   file_columns_.clear();
   columns_.clear();
@@ -74,7 +74,7 @@ void ColumnarReader::list_columns() {
 // Divides a unit into blocks of about equally many rows.
 void ColumnarReader::scan(std::string_view path, int64_t file, int64_t block_bytes) {
   const std::string& name = files_[static_cast<size_t>(file)];
-  const std::unique_ptr<ArrowSource> source = opener_(name);
+  const std::unique_ptr<ArrowSource> source = from_.open(name);
   const ArrowSchema& schema = source->schema();
   std::vector<FileColumn>& columns = file_columns_.emplace_back();
   for (int64_t i = 0; i < schema.n_children; ++i) {
@@ -142,7 +142,7 @@ void ColumnarReader::start_file(int64_t file) {
   source_file_ = unit_ = -1;
   batch_.reset();
   stream_.reset();
-  source_ = opener_(files_[f]);
+  source_ = from_.open(files_[f]);
   selected_.clear();
   indices_.clear();
   wanted_.clear();

@@ -17,8 +17,8 @@ namespace tessera_readers {
 class ColumnarReader : public tessera::sdk::Reader {
  public:
   // `endings` select a directory's files by name.
-  ColumnarReader(std::vector<std::string_view> endings, ArrowOpener opener)
-      : endings_(std::move(endings)), opener_(std::move(opener)) {}
+  ColumnarReader(std::vector<std::string_view> endings, ArrowFiles source)
+      : endings_(std::move(endings)), from_(std::move(source)) {}
 
   const char* opens(const std::string& path) { return first_match(path, endings_).empty() ? nullptr : ""; }
   void open(std::string_view path, int64_t block_bytes) override;
@@ -53,7 +53,7 @@ class ColumnarReader : public tessera::sdk::Reader {
   bool readable(const tessera::sdk::ReaderBlock& block, const Place& place, int column);
 
   std::vector<std::string_view> endings_;
-  ArrowOpener opener_;
+  ArrowFiles from_;
   std::vector<std::string> files_;
   // per file: its own columns in their order, then its folders' keys
   std::vector<std::vector<FileColumn>> file_columns_;

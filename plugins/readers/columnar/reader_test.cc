@@ -226,7 +226,7 @@ class Columnar : public testing::Test {
   std::unique_ptr<ColumnarReader> reader(const std::string& path, int64_t block_bytes = 1 << 20) {
     auto out = std::make_unique<ColumnarReader>(
         std::vector<std::string_view>{".made"},
-        [this](const std::string& file) { return std::make_unique<MadeSource>(files_.at(file)); });
+        ArrowFiles{[this](const std::string& file) { return std::make_unique<MadeSource>(files_.at(file)); }});
     out->open(path, block_bytes);
     return out;
   }

@@ -7,6 +7,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "columnar/c_data.h"
@@ -37,6 +38,17 @@ class ArrowSource {
 // Opens a file. Throws Failure with TSR_NOT_FOUND, TSR_INVALID_ARGUMENT or TSR_DATA_LOSS, naming the file.
 using ArrowOpener = std::function<std::unique_ptr<ArrowSource>(const std::string& path)>;
 
+// The files of an object store that a URL means, ascending: one, or those of a folder whose names end in one of
+// `endings`. Their names are URLs without keys and options. Throws Failure.
+using ArrowLister =
+    std::function<std::vector<std::string>(const std::string& url, std::span<const std::string_view> endings)>;
+
+// How files are found and opened. `open` also takes the names that `list` gave.
+struct ArrowFiles {
+  ArrowOpener open;
+  ArrowLister list = nullptr;
+};
+
 struct ArrowFormat {
   bool parquet;       // otherwise Arrow IPC
   const char* what;   // such as "Parquet file"
@@ -48,11 +60,11 @@ inline constexpr ArrowFormat kIpc = {false, "Arrow IPC file (not a stream)", "AR
 // Reads with Arrow C++. Null if this build lacks it.
 ArrowOpener arrow_cpp_opener(const ArrowFormat& format);
 
-// Reads with pyarrow in a Python process, which all files of the opener share. It starts with the first file.
+// Reads with pyarrow in a Python process, which all files share. It starts with the first one.
 struct PythonOptions {
   std::string python = "python3";  // a path, or a name found in PATH
   double timeout_s = 120;          // how long it may be silent
 };
-ArrowOpener python_opener(const ArrowFormat& format, const PythonOptions& options);
+ArrowFiles python_files(const ArrowFormat& format, const PythonOptions& options);
 
 }  // namespace tessera_readers

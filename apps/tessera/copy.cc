@@ -1,0 +1,55 @@
+// tessera copy: brings files of an object store here, and takes files there. A Python process does it, by the file
+// systems of pyarrow.
+#include <unistd.h>
+
+#include <iostream>
+
+#include "command.h"
+#include "copy_script.h"
+#include "options.h"
+#include "processes.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr char kAboutCopying[] =
+    "Copies a file, or a folder with all below it, between this machine and an object store: training data and models "
+    "here, checkpoints and models there. One of FROM and TO is a URL: s3://BUCKET/KEY, gs://, abfs:// or hdfs://, by "
+    "the file systems of pyarrow, or http:// and https:// for one file to be brought here. Accounts are those of the "
+    "environment, as pyarrow takes them; options of a store follow a \"?\", such as "
+    "s3://BUCKET/KEY?region=eu-west-1.\n\n"
+    "A file comes to its name only when it is whole. One that is there with the same size, and is not older, is left "
+    "alone.";
+
+bool is_url(const std::string& text) { return text.find("://") != std::string::npos; }
+
+}  // namespace
+
+int copy_command(const std::vector<std::string>& args) {
+  std::string from, to, python = "python3";
+  bool again = false;
+  Options options("copy", "FROM TO [OPTIONS]", kAboutCopying);
+  auto add = options.add_options();
+  add("again", po::bool_switch(&again), "also copy files that are there already");
+  add("python", po::value(&python)->value_name("PROGRAM")->default_value(python), "a Python that has pyarrow");
+  options.argument("from", po::value(&from));
+  options.argument("to", po::value(&to));
+  if (!parse_options(args, options)) return 0;
+  if (from.empty() || to.empty()) throw UsageError("FROM and TO are needed: tessera copy s3://bucket/data data");
+  if (is_url(from) == is_url(to))
+    throw UsageError(is_url(from) ? "FROM and TO are both URLs: copy to this machine first, and then from it"
+                                  : "neither FROM nor TO is a URL, such as s3://bucket/data: cp copies local files");
+  if (to.starts_with("http://") || to.starts_with("https://"))
+    throw UsageError("TO is " + to + ", but http takes no files: give s3://, gs://, abfs:// or hdfs://");
+  std::vector<std::string> words = {python, "-c", kCopyScript, from, to, again ? "1" : "0"};
+  std::vector<char*> raw;
+  for (std::string& word : words) raw.push_back(word.data());
+  raw.push_back(nullptr);
+  std::cout.flush();
+  execvp(python.c_str(), raw.data());
+  throw UsageError("copy runs in Python, and \"" + python + "\" cannot be started: " + system_error());
+}
+
+}  // namespace tessera::cli
