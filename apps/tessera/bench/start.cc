@@ -25,6 +25,7 @@ namespace po = boost::program_options;
 struct StartBench {
   CommonOptions common;
   int64_t tables = 26, rows = 100000, dim = 64, batch = 128;
+  std::string model = "dlrm";
   double timeout_s = 60;
 };
 
@@ -50,12 +51,11 @@ class Folder {
 };
 
 void write_config(const StartBench& b, const std::string& path, const std::string& report) {
-  std::ofstream(path) << "[job]\ndevice = \"cpu\"\nthreads = " << b.common.threads
-                      << "\n[model]\ntype = \"dlrm\"\nembedding_dim = " << b.dim << "\nbottom_mlp = [512, 256, "
-                      << b.dim << "]\ntop_mlp = [512, 256, 1]\n"
-                      << "[data]\nreader = \"synthetic\"\ncolumns = " << b.tables << "\nrows = [" << b.rows
-                      << "]\nbatch = " << b.batch << "\nsamples = " << b.batch << "\ntest_samples = " << b.batch
-                      << "\n[report]\njson = \"" << report << "\"\n";
+  std::ofstream file(path);
+  file << "[job]\ndevice = \"cpu\"\nthreads = " << b.common.threads << "\n[model]\nembedding_dim = " << b.dim << "\n";
+  if (b.model == "dlrm") file << "type = \"dlrm\"\nbottom_mlp = [512, 256, " << b.dim << "]\ntop_mlp = [512, 256, 1]\n";
+  file << "[data]\nreader = \"synthetic\"\ncolumns = " << b.tables << "\nrows = [" << b.rows << "]\nbatch = " << b.batch
+       << "\nsamples = " << b.batch << "\ntest_samples = " << b.batch << "\n[report]\njson = \"" << report << "\"\n";
 }
 
 std::string last_line_of(const std::string& path) {
@@ -111,12 +111,15 @@ double touched(const StartBench& b) {
 int run_start(const StartBench& b) {
   const Folder folder;
   write_config(b, folder.file("job.toml"), folder.file("report.json"));
+  std::vector<std::string> train = {"train", "--config", folder.file("job.toml"), "--max-steps", "1"};
+  if (b.model != "dlrm") train.insert(train.end(), {"--model", b.model});
   std::vector<double> firsts, wholes, floors;
   Rounds rounds(b.common);
   Report report(b.common);
   const auto print = [&] {
     Line line{{"bench", "start"}, {"T", b.tables}, {"E", b.rows},
               {"D", b.dim},       {"B", b.batch},  {"threads", b.common.threads}};
+    if (b.model != "dlrm") line["model"] = b.model;
     add_times(&line, "s", firsts);
     line["until_exit_s"] = percentiles(wholes).median;
     line["floor_s"] = percentiles(floors).median;
@@ -127,7 +130,7 @@ int run_start(const StartBench& b) {
   };
   while (rounds.next()) {
     const Stopwatch watch;
-    run_self({"train", "--config", folder.file("job.toml"), "--max-steps", "1"}, folder.file("log"), b.timeout_s);
+    run_self(train, folder.file("log"), b.timeout_s);
     wholes.push_back(watch.us() / 1e6);
     std::ifstream file(folder.file("report.json"));
     firsts.push_back(nlohmann::json::parse(file).at("seconds_to_first_step").get<double>());
@@ -154,6 +157,8 @@ BenchRun bench_start(const std::vector<std::string>& args, const CommonOptions& 
   add("rows", po::value(&b.rows)->default_value(b.rows), "rows of each table");
   add("dim", po::value(&b.dim)->default_value(b.dim), "columns of each table");
   add("batch", po::value(&b.batch)->default_value(b.batch), "samples of the step");
+  add("model", po::value(&b.model)->value_name("NAME")->default_value(b.model),
+      "the model, one of `tessera model new --list`; dlrm has a product for each pair of tables");
   add("timeout", po::value(&b.timeout_s)->default_value(b.timeout_s), "deadline of one process in seconds");
   if (!parse(options, args, &b.common)) return {};
   for (const auto& [name, value] : {std::pair<const char*, int64_t>{"--tables", b.tables},
