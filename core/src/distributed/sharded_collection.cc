@@ -291,13 +291,15 @@ void ShardedCollection::lay_out_output(StepState& state) const {
   state.rows = room(state.storage, total);
 }
 
-// The caller may still hold the last output: only then, or where it is too small, a new one is allocated.
-Tensor ShardedCollection::room(Tensor& storage, int64_t elements) const {
-  if (!storage.defined() || !storage.unique() || storage.numel() < elements) {
+// A new tensor is allocated only if both are held or too small.
+Tensor ShardedCollection::room(std::array<Tensor, 2>& storage, int64_t elements) const {
+  const auto fits = [&](const Tensor& t) { return t.defined() && t.unique() && t.numel() >= elements; };
+  if (!fits(storage[0])) std::swap(storage[0], storage[1]);
+  if (!fits(storage[0])) {
     const Shape shape{std::max<int64_t>(elements, 1)};
-    storage = options_.stream ? options_.stream->empty(shape) : Tensor::empty(shape);
+    storage[0] = options_.stream ? options_.stream->empty(shape) : Tensor::empty(shape);
   }
-  return storage.first({elements});
+  return storage[0].first({elements});
 }
 
 Tensor ShardedCollection::expand(StepState& state, bool keep_context) const {

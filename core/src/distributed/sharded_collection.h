@@ -2,6 +2,7 @@
 // The common part of EmbeddingBagCollection and EmbeddingCollection; their public faces are in sharded_modules.h.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <map>
 #include <memory>
@@ -34,7 +35,8 @@ struct StepState {
   Step step;
   CheckedBatch batch;
   ReplicatedShards::Contexts replicated_contexts;
-  Tensor storage, expanded;       // of rows, and of the output where that is another; they grow
+  // Memory of rows, and of the output if that is another; it grows. There are two each: the caller may hold the last.
+  std::array<Tensor, 2> storage, expanded;
   Tensor rows;                    // what combine wrote: all table features, laid out by `layout`
   int64_t num_rows_elements = 0;  // of rows
   OutputLayout layout;
@@ -127,7 +129,7 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   void lay_out_output(StepState& state) const;
   Tensor clamped(StepState& state, const Tensor& grad) const;
   double gradient_scale() const { return options_.gradient_scale.value_or(1.0 / group_->world_size()); }
-  Tensor room(Tensor& storage, int64_t elements) const;
+  Tensor room(std::array<Tensor, 2>& storage, int64_t elements) const;
 
   const Runtime& runtime_;
   std::vector<EmbeddingBagConfig> tables_;

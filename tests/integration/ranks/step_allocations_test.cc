@@ -164,6 +164,32 @@ std::string in_ranks(int world, const std::function<std::string(const RankEnviro
   return all;
 }
 
+// The allocations of three steps whose sequences are held until the next ones are there, and of three that are let go.
+std::string count_of_held_sequences(const RankEnvironment& where) {
+  const Runtime runtime({.threads = 1});
+  const auto group = ProcessGroup::connect(runtime, where, {"tcp", "{}", 30});
+  const auto tables = tables_of(PoolingType::kNone);
+  EmbeddingModuleShardingPlan plan;
+  for (const EmbeddingBagConfig& t : tables)
+    plan.add(t.name, make_sharding(runtime, t, {.sharding_type = "row_wise"}, Topology::of(1, 1, "cpu")));
+  auto module = EmbeddingCollectionSharder(runtime, {.optimizer = {"exact_sgd", "{}", 0}}).shard(tables, plan, group);
+  const KeyedJaggedTensor batch = batch_of(tables, DType::kInt64, 64, 64);
+  Tensor held;
+  const auto three = [&](bool hold) {
+    return allocations_of([&] {
+      for (int step = 0; step < 3; ++step) {
+        const auto out = module.forward(batch, false, false).wait();
+        held = hold ? out.values.front().second.values() : Tensor();
+      }
+    });
+  };
+  three(true);
+  const int64_t holding = three(true);
+  return holding == three(false) ? "" : "memory was asked for because an output was held";
+}
+
+TEST(StepAllocations, NoneForSequencesThatAreHeld) { EXPECT_EQ(in_ranks(1, count_of_held_sequences), ""); }
+
 TEST(StepAllocations, AreCounted) {
   Tensor kept;
   EXPECT_GT(allocations_of([&] { kept = Tensor::empty({100}); }), 0);
