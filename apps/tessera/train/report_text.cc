@@ -216,6 +216,9 @@ void print_tables(const RunReport& report) {
         "\nread, route and exchange of ids took %.1f us per step, of which %.1f us ran during the step before\n",
         report.pipeline->work_us, report.pipeline->hidden_us);
   if (!report.traffic.empty()) print_traffic(report.traffic);
+  if (report.ids)
+    std::printf("ids of other ranks' rows per step: %.0f, sent once each: %.0f (planned %.0f)\n", report.ids->wanted,
+                report.ids->sent.measured, report.ids->sent.predicted);
   std::printf("\n%s\n", plan_versus_actual_text(report.plan_versus_actual).c_str());
 }
 

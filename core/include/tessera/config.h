@@ -104,6 +104,7 @@ struct TableConfig {
   std::string compute_kernel = "auto";
   PartSpec optimizer = {"exact_rowwise_adagrad", R"({"learning_rate":0.05,"eps":1e-08})"};
   double max_gradient = 0;
+  bool use_index_dedup = false;
   bool trainable = true;  // false: tables_of() sets the learning rate to 0
   // Constraints for the planner.
   std::vector<std::string> sharding;

@@ -93,6 +93,7 @@ struct ShardingOption {
   std::vector<int> apart;           // groups whose tables may not share a rank
   Shards shards;
   Storage total_storage;             // over the shards
+  double distinct_ids = 1;           // share of a batch's ids that travel; 1: repeated rows do not travel once
   double total_perf = 0;             // sum of the shards' totals
   double largest_perf = 0;           // largest total of a shard
   const char* partition_by() const;  // "device", "host", "uniform", "multi_host"

@@ -37,14 +37,18 @@ struct HostBytes {
 
 // The exchanges of a step: headers and ids with their lengths, pooled or sequence rows, and their gradients.
 // `unused_inline`: inline payload that was sent after headers but not filled by the step's ids.
+// `ids_wanted`: the number of ids of other ranks' rows; `ids_sent`: how many of them travelled, because repeated rows
+// of some tables travel once.
 template <class Number>
 struct ExchangeBytes {
   HostBytes<Number> ids, rows, gradients, unused_inline;
+  Number ids_wanted = 0, ids_sent = 0;
   ExchangeBytes& operator+=(const ExchangeBytes& other) {
     ids += other.ids;
     rows += other.rows;
     gradients += other.gradients;
     unused_inline += other.unused_inline;
+    ids_wanted += other.ids_wanted, ids_sent += other.ids_sent;
     return *this;
   }
   ExchangeBytes& operator-=(const ExchangeBytes& other) {
@@ -52,6 +56,7 @@ struct ExchangeBytes {
     rows -= other.rows;
     gradients -= other.gradients;
     unused_inline -= other.unused_inline;
+    ids_wanted -= other.ids_wanted, ids_sent -= other.ids_sent;
     return *this;
   }
   bool operator==(const ExchangeBytes&) const = default;
@@ -69,6 +74,7 @@ struct TrafficInput {
   int local_world_size = 1;
   double batch = 0;                           // of each rank; the mean if they differ
   std::map<std::string, double> ids_per_bag;  // by feature; default 1
+  std::map<std::string, double> distinct;     // by table: the share of a batch's ids that travel; default 1
   bool is_weighted = false;
   bool sequence = false;  // EmbeddingCollection
   WireBytes wire = nullptr;

@@ -122,6 +122,12 @@ struct ArrivedRows {
   std::optional<EventTimeFigures> event_times;  // unset: no row had a time
 };
 
+// Ids per step, summed over ranks, if repeated rows of some tables travel once (use_index_dedup).
+struct IdFigures {
+  double wanted = 0;   // ids of rows that other ranks own
+  PlannedFigure sent;  // those of them that travelled, each for a row
+};
+
 struct CheckpointCounts {
   int64_t saved = 0, saved_changes = 0, failed = 0;  // saved_changes: those of `saved` with only changed rows
   bool beside_training = false;                      // training went on while a checkpoint was written
@@ -161,6 +167,7 @@ struct RunReport {
   double seconds_to_first_step = 0;       // from the start of the process to the end of its first step
   std::optional<PipelineTimes> pipeline;  // unset: batches were not prepared ahead
   std::vector<ExchangeFigures> traffic;   // empty: there was one rank
+  std::optional<IdFigures> ids;           // unset: all of them travelled
   std::optional<CheckpointCounts> checkpoints;
   std::optional<PublicationCounts> publications;
   PlanVersusActual plan_versus_actual;

@@ -160,8 +160,7 @@ const std::vector<Field<TableConfig>>& fields<TableConfig>() {
       {"embedding_dim", &S::embedding_dim, "floats per row", "Dimension of the table. 0: `model.embedding_dim`.",
        range(0, kInt32)},
       {"data_type", &S::data_type, "",
-       "Type of the stored rows: `float32`, "
-       "`float16` or `bfloat16`.",
+       "Type of the stored rows: `float32`, `float16` or `bfloat16`.",
        one_of("float32", "fp32", "float16", "fp16", "bfloat16", "bf16")},
       {"rounding", &S::rounding, "",
        "How updated rows of `float16` and `bfloat16` are rounded: `nearest`, or `stochastic`, up or down at random, so "
@@ -185,6 +184,7 @@ const std::vector<Field<TableConfig>>& fields<TableConfig>() {
        "Optimizer of the rows and its options, as in `{ name = \"adam\", learning_rate = 0.001 }`."},
       {"max_gradient", &S::max_gradient, "",
        "Bound for each value of the output's gradient, which is clamped to +- this. 0: none.", at_least(0)},
+      {"use_index_dedup", &S::use_index_dedup, "", "Send a row that a batch repeats once. See docs/sequences.md."},
       {"trainable", &S::trainable, "", "`false` keeps the rows at their start values."},
       {"sharding", &S::sharding, "",
        "Sharding types that the planner may use, with options as in `acme.hot?threshold=500`. Empty: any."},

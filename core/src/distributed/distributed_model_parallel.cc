@@ -25,7 +25,7 @@ std::string describe(const PlannerModule& module) {
         << t.embedding_dim << ' ' << to_string(t.data_type) << ' ' << (sequence ? "sequence" : to_string(t.pooling))
         << ", features";
     for (const std::string& f : t.feature_names) out << ' ' << f;
-    out << '\n';
+    out << (t.use_index_dedup ? ", repeated rows once\n" : "\n");
   }
   if (module.kind == PlannerModule::Kind::kDense)
     out << "dense parameters of module \"" << module.path << "\": " << module.dense_bytes << " bytes\n";

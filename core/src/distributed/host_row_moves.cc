@@ -76,6 +76,7 @@ struct RunPart {
 // Rows of a target are far apart, so that no hardware foresees them: they are asked for this many bags ahead.
 constexpr int64_t kBagsAhead = 8;
 constexpr int64_t kCacheLine = 64 / sizeof(float);
+constexpr int64_t kSumCols = 32;  // summed by one thread
 
 // A target's rows at a run's first column.
 template <class Width, class T>
@@ -97,20 +98,22 @@ void each_row(const RunPart& part, Packed* packed, const SpreadRows<Width, Sprea
   const int32_t* const bags = part.run.bags;
   const int64_t stride = part.run.stride, last = part.last;
   const int64_t ahead = std::max(std::min(last, part.run.rows - kBagsAhead), part.first);
-  Packed* row = packed + part.run.begin + part.first * stride;
+  Packed* const begin = packed + part.run.begin;
+  const int32_t* const index = part.run.index;
+  const auto row = [=](int64_t k) { return begin + (index ? index[k] : k) * stride; };
   int64_t k = part.first;
-  for (; k < ahead; ++k, row += stride) {
+  for (; k < ahead; ++k) {
     spread.ask_for(bags[k + kBagsAhead]);
-    body(bags[k], row, spread.of(bags[k]));
+    body(bags[k], row(k), spread.of(bags[k]));
   }
-  for (; k < last; ++k, row += stride) body(bags[k], row, spread.of(bags[k]));
+  for (; k < last; ++k) body(bags[k], row(k), spread.of(bags[k]));
 }
 
 // No other run has anything for these elements.
 template <class Width>
 void write_run(const RunPart& part, const float* scale, const float* packed, const SpreadRows<Width, float>& spread) {
   const Width cols = spread.cols;
-  if (part.all && !scale && part.run.stride == cols && spread.stride == cols) {
+  if (part.all && !scale && !part.run.index && part.run.stride == cols && spread.stride == cols) {
     copy_row(packed + part.run.begin + part.first * cols, (part.last - part.first) * cols, spread.of(part.first));
     return;
   }
@@ -285,6 +288,31 @@ void split_run(const RowMoves& moves, const RowTarget& target, const RunPart& pa
   });
 }
 
+// Sums packed rows that several places share, in columns [first, last). `head` has the first places, and other runs
+// with its `begin` have more.
+void sum_places(const RowMoves& moves, const RowRun& head, int64_t first, int64_t last, float* packed,
+                const float* spread) {
+  for (const RowTarget& target : moves.targets) {
+    const float* scale = scale_of(moves, target);
+    for (const RowRun& run : moves.of(target)) {
+      if (!run.index || run.begin != head.begin) continue;
+      const SpreadRows<int64_t, const float> from{spread + target.begin + run.col + first, target.stride, last - first};
+      float* const rows = packed + run.begin + first;
+      int32_t fresh = run.fresh;
+      for (int64_t k = 0; k < run.rows; ++k) {
+        if (k + kBagsAhead < run.rows) from.ask_for(run.bags[k + kBagsAhead]);
+        const float* const row = from.of(run.bags[k]);
+        float* const to = rows + run.index[k] * run.stride;
+        const float factor = scale ? scale[run.bags[k]] : 1;
+        if (run.index[k] == fresh)
+          scale_row(row, factor, from.cols, to), ++fresh;
+        else
+          add_scaled_row(row, factor, from.cols, to);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void HostRowMoves::combine(const RowMoves& moves, const float* packed, float* spread) {
@@ -324,7 +352,11 @@ void HostRowMoves::split(const RowMoves& moves, float* packed, const float* spre
   for (const RowTarget& target : moves.targets) {
     for (const RowRun& run : moves.of(target)) {
       if (run.is_local) continue;
-      if (together)
+      if (run.index) {  // all places of a row by one thread, which has some of the columns
+        const int64_t cols = together ? kSumCols : run.cols;
+        for (int64_t col = 0; run.fresh == 0 && col < run.cols; col += cols)
+          parts_.push_back({&target, &run, col, std::min(col + cols, run.cols)});
+      } else if (together)
         each_part(run.rows, run.cols, [&](int64_t first, int64_t last) {
           parts_.push_back({&target, &run, first, last});
         });
@@ -332,9 +364,9 @@ void HostRowMoves::split(const RowMoves& moves, float* packed, const float* spre
         split_run(moves, target, RunPart(run, 0, run.rows), packed, spread);
     }
   }
-  if (!together) return;
   workers_.run(std::ssize(parts_), bytes, [&](int64_t i) {
     const Part& part = parts_[static_cast<size_t>(i)];
+    if (part.run->index) return sum_places(moves, *part.run, part.first, part.last, packed, spread);
     split_run(moves, *part.target, RunPart(*part.run, part.first, part.last), packed, spread);
   });
 }

@@ -30,13 +30,32 @@ class OutputMoves {
     }
     for (size_t i = 0; i < own_.arrivals.size(); ++i) {
       const ArrivedRows rows = arrived(own_.arrivals[i]);
-      moves.runs[i].begin = rows.begin;
-      moves.runs[i].bags = rows.bags;
-      moves.runs[i].rows = rows.rows;
+      RowRun& run = moves.runs[i];
+      run.begin = rows.begin;
+      run.bags = rows.bags;
+      run.rows = rows.rows;
+      run.index = nullptr;
+      if (!routed_.once.empty() && own_.arrivals[i].row_route >= 0) list_once(own_.arrivals[i].row_route, run);
     }
   }
 
  private:
+  // The rows came back along the id route that has the distinct ids.
+  void list_once(int row_route, RowRun& run) const {
+    const int id_route = wiring_.row_routes()[row_route].id_route;
+    const OnceSent& once = routed_.once[id_route];
+    if (once.id_route < 0) return;
+    const auto first = [&](int of) {
+      const auto& all = wiring_.row_routes();
+      return std::partition_point(all.begin(), all.end(), [&](const RowRoute& r) { return r.id_route < of; }) -
+             all.begin();
+    };
+    run.begin = wire_.row_route_begin[first(once.id_route) + row_route - first(id_route)];
+    run.rows = once.rows;
+    run.index = routed_.once_index.data() + once.index_begin;
+    run.fresh = once.fresh;
+  }
+
   ArrivedRows arrived(const Arrival& a) const {
     if (a.host_sum >= 0) {
       return {wire_.host_sum_begin[a.host_sum], wire_.host_bag_order.data() + wire_.host_lengths_begin[a.host_sum],

@@ -48,8 +48,15 @@ void find_ranges(const RowSplit& split, const Id* ids, int64_t num_ids, const Pu
 
 class Router {
  public:
-  Router(const RankWiring& own, const CheckedBatch& batch, Workers workers, RouteScratch& scratch, RoutedBatch& out)
-      : own_(own), wiring_(own.wiring), batch_(batch), workers_(workers), scratch_(scratch), out_(out) {}
+  Router(const RankWiring& own, const CheckedBatch& batch, const RouteOptions& options, RouteScratch& scratch,
+         RoutedBatch& out)
+      : own_(own),
+        wiring_(own.wiring),
+        batch_(batch),
+        workers_(options.workers),
+        once_(options.once),
+        scratch_(scratch),
+        out_(out) {}
 
   void run() {
     read_lengths();
@@ -59,10 +66,14 @@ class Router {
     else
       measure_all<int64_t>();
     lay_out();
+    lay_out_kept();
     if (batch_.values.dtype() == DType::kInt32)
       fill_all<int32_t>();
     else
       fill_all<int64_t>();
+    out_.ids = ids_for_others();
+    send_once();
+    out_.ids_sent = ids_for_others();
     fill_lengths();
   }
 
@@ -286,6 +297,10 @@ class Router {
       total += out_.payload_bytes[rank];
     }
     out_.payload.ensure(total);
+  }
+
+  // The place of what does not travel: ids of replicated rows, and positions.
+  void lay_out_kept() {
     out_.num_replicated_ids = 0;
     for (size_t i = wiring_.id_routes().size(); i < num_id_routes(); ++i) {
       out_.sent[i].first_id = out_.num_replicated_ids;
@@ -336,6 +351,26 @@ class Router {
           index, in.num_ids, [&](int id_route) { return out_.positions.data() + out_.positions_begin[id_route]; },
           [&](int64_t i) { return position(split.table_feature, i); });
     }
+  }
+
+  int64_t ids_for_others() const {
+    int64_t ids = 0;
+    for (int rank = 0; rank < wiring_.world_size(); ++rank) ids += rank == own_.rank ? 0 : out_.parts[rank].ids;
+    return ids;
+  }
+
+  // Puts the distinct ids in the place of all, where it pays.
+  void send_once() {
+    out_.once.clear();
+    if (once_.empty() || out_.weighted) return;
+    OnceScratch& scratch = scratch_.once;
+    const int id_routes = static_cast<int>(wiring_.id_routes().size());
+    scratch.ids.clear();
+    for (int i = 0; i < id_routes; ++i) scratch.ids.push_back(ids_of(i));
+    if (!find_once(own_, once_, workers_, scratch, out_)) return out_.once.clear();
+    std::swap(out_.payload, scratch.payload);
+    lay_out();
+    for (int i = 0; i < id_routes; ++i) std::copy_n(scratch.ids[i], out_.sent[i].ids, ids_of(i));
   }
 
   // A row split that leaves the ids as they are.
@@ -406,8 +441,15 @@ class Router {
       auto* bags =
           reinterpret_cast<int32_t*>(out_.payload.data<uint8_t>() + p.begin + p.ids * (out_.weighted ? 12 : 8));
       for (int i = first; i < last; ++i) *bags++ = static_cast<int32_t>(out_.sent[i].bags);
-      if (first < last) std::copy_n(out_.lengths.data() + out_.lengths_begin[first], p.bags, bags);
-      if (p.presence_words) fill_presence(wiring_.hosts().of(rank), reinterpret_cast<uint32_t*>(bags + p.bags));
+      for (int i = first; i < last; ++i) {
+        const IdBlock& sent = out_.sent[i];
+        if (out_.once.empty() || out_.once[i].id_route < 0)
+          std::copy_n(out_.lengths.data() + out_.lengths_begin[i], sent.bags, bags);
+        else if (sent.bags)
+          std::fill_n(bags, sent.bags, static_cast<int32_t>(sent.ids / sent.bags));
+        bags += sent.bags;
+      }
+      if (p.presence_words) fill_presence(wiring_.hosts().of(rank), reinterpret_cast<uint32_t*>(bags));
     }
   }
 
@@ -438,6 +480,7 @@ class Router {
   const Wiring& wiring_;
   const CheckedBatch& batch_;
   const Workers workers_;
+  const std::span<const uint8_t> once_;
   RouteScratch& scratch_;
   RoutedBatch& out_;
   const int32_t* lengths_ = nullptr;
@@ -448,7 +491,7 @@ class Router {
 void route(const RankWiring& own, const CheckedBatch& batch, const RouteOptions& options, RouteScratch& scratch,
            RoutedBatch& out) {
   out.weighted = options.weighted;
-  Router(own, batch, options.workers, scratch, out).run();
+  Router(own, batch, options, scratch, out).run();
 }
 
 }  // namespace tessera

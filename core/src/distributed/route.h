@@ -1,7 +1,10 @@
 // Route: each id goes to the shard that owns it.
 #pragma once
 
+#include <span>
+
 #include "distributed/checked_batch.h"
+#include "distributed/route_once.h"
 #include "distributed/routed_batch.h"
 #include "distributed/workers.h"
 #include "wiring/wiring.h"
@@ -11,6 +14,8 @@ namespace tessera {
 struct RouteOptions {
   bool weighted = false;
   Workers workers = {};  // each takes some of the row splits
+  // A flag for each table: an id that a batch repeats travels once. Empty: none does.
+  std::span<const uint8_t> once = {};
 };
 
 struct RouteScratch {
@@ -24,12 +29,14 @@ struct RouteScratch {
   std::vector<int64_t*> next;
   std::vector<float*> next_weight;
   std::vector<int32_t*> next_position, counts;
+  OnceScratch once;
 };
 
 // The payload of rank r holds, for r's id routes in order: ids (int64), then weights
 // (float32, if the collection is weighted), then samples per id route (int32), then lengths (int32); padded to 8 bytes.
 // The rank that sums rows of its host for this one (same local index, another host) also learns which bags have ids
 // there: after the lengths, for each of Wiring::summed_routes, its bags (int32) and a bit for each, in words of 32.
+// If ids travel once (route_once.h), an id route has these: as one bag for sequences, otherwise as bags of one id.
 void route(const RankWiring& own, const CheckedBatch& batch, const RouteOptions& options, RouteScratch& scratch,
            RoutedBatch& out);
 

@@ -16,9 +16,20 @@ struct PayloadPart {
   int64_t presence_words = 0;
 };
 
+// The ids of an id route if each distinct one travels once: see route_once.h.
+struct OnceSent {
+  int id_route = -1;        // the id route of the same table and rank that has the distinct ids; -1: all ids travel
+  int32_t fresh = 0;        // distinct ids that it had before those of this id route
+  int64_t rows = 0;         // ids of this id route
+  int64_t index_begin = 0;  // in RoutedBatch::once_index
+};
+
 struct RoutedBatch {
   bool weighted = false;
   std::vector<IdBlock> sent;           // by id route; after them those of Wiring::replicated_rows
+  std::vector<OnceSent> once;          // by id route; empty: all ids travel
+  std::vector<int32_t> once_index;     // for each id of such an id route its place among the distinct ones
+  int64_t ids = 0, ids_sent = 0;       // to other ranks: all, and those that travel
   std::vector<int32_t> lengths;        // by id route, then sample
   std::vector<int64_t> lengths_begin;  // of each id route in `lengths`
   std::vector<int32_t> bag_order;      // as `lengths`: an id route's bags with ids, ascending

@@ -34,12 +34,16 @@ struct RowTarget {
 };
 
 // Row k of [0, rows) begins at element begin + k * stride of the packed tensor; it is for columns [col, col + cols) of
-// row bags[k] of the target.
+// row bags[k] of the target. With an index it begins at begin + index[k] * stride, and runs with equal `begin` share
+// packed rows, also of other targets: split() makes these the sums over all their places, run by run. Such rows are
+// numbered by their first place, and `fresh` is the number of the first one that no earlier run has.
 struct RowRun {
   int64_t begin = 0, stride = 0;
   const int32_t* bags = nullptr;  // lives as long as the moves
   int64_t rows = 0;
   int64_t col = 0, cols = 0;
+  const int32_t* index = nullptr;  // as `bags`; only in host memory
+  int32_t fresh = 0;
   bool is_local = false;  // local rows: they are, or their gradients are read, in the target; `begin` means nothing
 };
 

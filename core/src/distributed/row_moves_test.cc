@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -209,6 +210,52 @@ TEST(RowMoves, BagsMayRepeat) {
 TEST(RowMoves, TargetsWithoutRows) {
   Case(RowsMeet::kFirstWrites, 0, false).run(0, 16, kAll).check();
   Case(RowsMeet::kAllAdd, 0, false).repeating(8, {}).check();
+}
+
+// Places of two targets share packed rows. The sums of a row's places are in their order on any number of threads.
+TEST(RowMoves, PlacesShareRows) {
+  constexpr int64_t kCols = 64, kPlaces = 6000;
+  constexpr int32_t kDistinct = 700;
+  std::vector<float> spread(2 * kPlaces * kCols), packed(kDistinct * kCols, -1), want = packed, back = spread;
+  std::mt19937 random(5);
+  for (float& x : spread) x = static_cast<float>(random() % 1000) / 7;
+  std::vector<int32_t> bags(kPlaces), index;  // rows are numbered by their first place
+  std::iota(bags.begin(), bags.end(), 0);
+  int32_t fresh = 0, of_second = 0;
+  for (int64_t k = 0; k < 2 * kPlaces; ++k) {
+    if (k == kPlaces) of_second = fresh;
+    const bool next = fresh == 0 || (fresh < kDistinct && random() % 4 == 0);
+    index.push_back(next ? fresh++ : static_cast<int32_t>(random() % static_cast<uint32_t>(fresh)));
+  }
+  ASSERT_EQ(fresh, kDistinct);
+  std::vector<bool> written(kDistinct);
+  for (int64_t k = 0; k < 2 * kPlaces; ++k) {
+    const auto row = static_cast<size_t>(index[static_cast<size_t>(k)]);
+    for (size_t c = 0; c < kCols; ++c) {
+      const float place = spread[static_cast<size_t>(k) * kCols + c];
+      want[row * kCols + c] = written[row] ? want[row * kCols + c] + place : place;
+    }
+    written[row] = true;
+  }
+  RowMoves moves;
+  for (int64_t t = 0; t < 2; ++t) {
+    moves.add(RowTarget{kPlaces, kCols, t * kPlaces * kCols, kCols});
+    moves.targets.back().meet = RowsMeet::kNever;
+    RowRun& run = moves.add_run();
+    run.stride = run.cols = kCols;
+    run.bags = bags.data();
+    run.rows = kPlaces;
+    run.index = index.data() + t * kPlaces;
+    run.fresh = t == 0 ? 0 : of_second;
+  }
+  for (const Workers& workers : {Workers(), threads()}) {
+    HostRowMoves host(workers);
+    host.split(moves, packed.data(), spread.data());
+    EXPECT_EQ(packed, want);
+    host.combine(moves, packed.data(), back.data());
+    for (size_t i = 0; i < back.size(); ++i)
+      ASSERT_EQ(back[i], want[static_cast<size_t>(index[i / kCols]) * kCols + i % kCols]) << i;
+  }
 }
 
 }  // namespace

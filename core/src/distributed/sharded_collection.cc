@@ -102,6 +102,7 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, ShardedTables shard
   for (const EmbeddingBagConfig& t : tables_) {
     index_.emplace(t.name, static_cast<int>(index_.size()));
     const OptimizerSpec& optimizer = t.optimizer.name.empty() ? options_.optimizer : t.optimizer;
+    choose_once(t, optimizer);
     if (sequence) continue;
     if (t.pooling != PoolingType::kSum && t.pooling != PoolingType::kMean) {
       fail(Code::kInvalidArgument, "table \"", t.name, "\" has pooling ", to_string(t.pooling),
@@ -140,6 +141,23 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, ShardedTables shard
   for (const ShardGroups* groups : {&shards_, &replicated_.groups()}) {
     for (const auto& lookup : groups->lookups()) lookup->start_rows();
   }
+}
+
+// Chooses if repeated rows of the table travel once. In evaluations this changes no bit, but kernels with names of
+// their own may count lookups.
+void ShardedCollection::choose_once(const EmbeddingBagConfig& table, const OptimizerSpec& optimizer) {
+  const auto refuse = [&](const char* why) {
+    if (table.use_index_dedup) fail(Code::kInvalidArgument, "table \"", table.name, "\": use_index_dedup ", why);
+  };
+  if (options_.stream) return refuse("works only in host memory: leave it out, or train on the CPU");
+  if (options_.is_weighted) return refuse("does not work for ids with weights, whose rows are summed: leave it out");
+  if (optimizer.max_gradient > 0)
+    refuse("adds gradients up before max_gradient could bound each of them: leave one of the two out");
+  const std::string& kernel = plan_.at(table.name).compute_kernel;
+  const bool plain = kernel == TSR_COMPUTE_FUSED || kernel == TSR_COMPUTE_DENSE || kernel == TSR_COMPUTE_QUANT;
+  if (group_->world_size() == 1) return;
+  once_[false].push_back(plain || table.use_index_dedup);
+  once_[true].push_back(table.use_index_dedup);
 }
 
 std::vector<int64_t> ShardedCollection::table_rows(const LocalShard& shard, int64_t first, int64_t count) const {
@@ -203,7 +221,8 @@ std::unique_ptr<InputSide> ShardedCollection::input_side(const std::shared_ptr<P
                                      in_step || options_.stream ? Workers(runtime_.host()) : Workers(), !in_step);
 }
 
-void ShardedCollection::start(StepState& state, const KeyedJaggedTensor& input, bool finished, InputSide& side) const {
+void ShardedCollection::start(StepState& state, const KeyedJaggedTensor& input, bool finished, InputSide& side,
+                              bool trains) const {
   Step& step = state.step;
   state.taken = false;
   step.executor->wait();  // the device has read what is about to be written
@@ -212,7 +231,7 @@ void ShardedCollection::start(StepState& state, const KeyedJaggedTensor& input, 
   std::string error;
   try {
     check_batch(wiring_, tables_, {options_.bounds_check, options_.is_weighted}, side.keys, input, state.batch);
-    route(own_, state.batch, {options_.is_weighted, side.workers}, step.route, step.routed);
+    route(own_, state.batch, {options_.is_weighted, side.workers, once_[trains]}, step.route, step.routed);
   } catch (const std::exception& e) {  // told to everybody by the exchange, so that nobody waits for this rank
     error = said_of(e);
     if (error.empty()) error = "unknown error";
@@ -360,6 +379,8 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
   bytes_sent_.ids += state.traffic.bytes.ids;
   bytes_sent_.unused_inline += state.traffic.bytes.unused_inline;
   bytes_sent_.rows += state.traffic.bytes.rows;
+  bytes_sent_.ids_wanted += state.traffic.bytes.ids_wanted;
+  bytes_sent_.ids_sent += state.traffic.bytes.ids_sent;
   traffic_ = state.traffic;
   guarded("combine", [&] { step.output->combine(step.rows.tensor(), state.rows); });
   watch.lap(times_.combine, "combine");

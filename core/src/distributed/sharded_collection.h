@@ -73,11 +73,13 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   StepHandle reserve();
   // Checks and routes the batch, exchanges ids over the side's group. Collective. On an id that is fatal here, ends the
   // step on all ranks. A side of its own may be used by another thread, while this one is in the steps before.
-  void start(StepState& state, const KeyedJaggedTensor& input, bool finished, InputSide& side) const;
+  // `trains`: a backward may follow, which only some tables' repeated ids allow to travel once (route_once.h).
+  void start(StepState& state, const KeyedJaggedTensor& input, bool finished, InputSide& side,
+             bool trains = true) const;
   // Called instead of start() on a rank that could not produce a batch; ends the step on all ranks with "rank N: why".
   [[noreturn]] void start_without_batch(StepState& state, const std::string& why) const;
-  void start(StepState& state, const KeyedJaggedTensor& input, bool finished) {
-    start(state, input, finished, *inputs_);
+  void start(StepState& state, const KeyedJaggedTensor& input, bool finished, bool trains) {
+    start(state, input, finished, *inputs_, trains);
   }
   std::unique_ptr<InputSide> input_side(const std::shared_ptr<ProcessGroup>& group) const;
   // Looks up, exchanges rows, combines: state.rows is valid, as state.layout says.
@@ -126,6 +128,7 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   void count_dropped(const CheckedBatch& batch);
   template <class Body>
   void guarded(const char* stage, const Body& body) const;
+  void choose_once(const EmbeddingBagConfig& table, const OptimizerSpec& optimizer);
   void lay_out_output(StepState& state) const;
   Tensor clamped(StepState& state, const Tensor& grad) const;
   double gradient_scale() const { return options_.gradient_scale.value_or(1.0 / group_->world_size()); }
@@ -141,6 +144,7 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   Wiring wiring_;
   ShardGroups shards_;
   const RankWiring own_;
+  std::array<std::vector<uint8_t>, 2> once_;  // by table: RouteOptions::once, of evaluation and of training
   OwnerLookup owner_;
   ReplicatedShards replicated_;
   const JobFingerprint fingerprint_;

@@ -344,7 +344,7 @@ ShardedEmbeddingBagCollection::ShardedEmbeddingBagCollection(std::shared_ptr<Sha
 Awaitable<ShardedEmbeddingBagCollection::Output> ShardedEmbeddingBagCollection::forward(const KeyedJaggedTensor& input,
                                                                                         bool finished, bool keep) {
   StepHandle state = impl_->reserve();
-  impl_->start(*state, input, finished);
+  impl_->start(*state, input, finished, keep);
   return forward(std::move(state), keep);
 }
 
@@ -403,7 +403,7 @@ ShardedEmbeddingCollection::ShardedEmbeddingCollection(std::shared_ptr<ShardedCo
 Awaitable<ShardedEmbeddingCollection::Output> ShardedEmbeddingCollection::forward(const KeyedJaggedTensor& input,
                                                                                   bool finished, bool keep) {
   StepHandle state = impl_->reserve();
-  impl_->start(*state, input, finished);
+  impl_->start(*state, input, finished, keep);
   return Awaitable<Output>([state = std::move(state), keep] {
     const auto& impl = state->owner;
     impl->finish(*state, keep);

@@ -37,7 +37,15 @@ void by_rank(const Wiring& wiring, int rank, const std::vector<int64_t>& in_host
 class ExpectedTraffic : public StepVisitor {
  public:
   ExpectedTraffic(int rank, const TrafficInput& input)
-      : meter_(rank, input.local_world_size), rows_(static_cast<size_t>(input.world_size)), gradients_(rows_) {}
+      : rank_(rank),
+        meter_(rank, input.local_world_size),
+        rows_(static_cast<size_t>(input.world_size)),
+        gradients_(rows_) {}
+  void ids(const IdRoute& id_route, const ExpectedIdBlock& id_block) override {
+    if (id_route.rank == rank_) return;
+    out_.ids_wanted += id_block.ids;
+    out_.ids_sent += id_block.once().ids;
+  }
   void payload(int owner, double bytes) override {
     meter_.send(out_.ids, owner, static_cast<double>(kHeaderBytes) + bytes);
   }
@@ -55,6 +63,7 @@ class ExpectedTraffic : public StepVisitor {
   }
 
  private:
+  const int rank_;
   const Meter<double> meter_;
   ExchangeBytes<double> out_;             // of ids
   std::vector<double> rows_, gradients_;  // elements, by rank
@@ -79,6 +88,7 @@ void count_traffic(const Wiring& wiring, const ProcessGroup& group, const Sent& 
   by_rank(wiring, rank, rows.in_host.owner_counts, rows.across.owner_counts, out.rows_sent);
   by_rank(wiring, rank, rows.in_host.home_counts, rows.across.home_counts, out.rows_received);
   out.bytes = {};
+  out.bytes.ids_wanted = routed.ids, out.bytes.ids_sent = routed.ids_sent;
   const Meter<int64_t> meter(rank, group.local_world_size());
   const WireBytes wire = wire_bytes_of(group);
   const int64_t row_elements = wiring.row_elements();
@@ -105,7 +115,9 @@ ExchangeBytes<double> expected_traffic(const std::vector<EmbeddingBagConfig>& ta
   for (const TableFeature& table_feature : wiring.table_features()) {
     const auto known = input.ids_per_bag.find(table_feature.feature);
     const double ids_per_bag = known == input.ids_per_bag.end() ? 1 : known->second;
-    table_features.push_back({input.batch, input.batch * ids_per_bag, input.is_weighted});
+    const auto distinct = input.distinct.find(tables[static_cast<size_t>(table_feature.table)].name);
+    table_features.push_back({input.batch, input.batch * ids_per_bag, input.is_weighted,
+                              distinct == input.distinct.end() ? 1 : distinct->second});
   }
   ExpectedTraffic traffic(rank, input);
   ExpectedStep(wiring, table_features).visit(RankWiring(wiring, rank), traffic);

@@ -95,6 +95,7 @@ std::vector<EmbeddingBagConfig> embedding_configs(const std::vector<TableConfig>
     c.name = t.name;
     c.num_embeddings = t.rows;
     c.any_id = t.any_id;
+    c.use_index_dedup = t.use_index_dedup;
     c.embedding_dim = t.embedding_dim;
     c.feature_names = t.features;
     c.pooling = pooling_from(t.pooling);

@@ -151,6 +151,18 @@ std::string table_table(const PlanResult& r, const Kinds& kinds) {
   return table_text(header, rows, 4);
 }
 
+// Tables whose repeated rows travel once.
+std::string once_lines(const PlanResult& r) {
+  std::string out;
+  for (const size_t index : r.chosen) {
+    const ShardingOption& o = r.space.options[index];
+    if (o.distinct_ids < 1)
+      out += str_cat("Rows of ", label_of(r, o), " that a batch repeats travel once: about ",
+                     number(100 * o.distinct_ids, 0), " % of its ids.\n");
+  }
+  return out.empty() ? out : "\n" + out;
+}
+
 // The options of one table, without columns that tell nothing.
 std::string option_table(const std::vector<const ShardingOption*>& options, const ShardingOption* taken) {
   const auto any = [&](const auto& property) { return std::any_of(options.begin(), options.end(), property); };
@@ -245,7 +257,7 @@ std::string PlanResult::report() const {
   const double sum = std::accumulate(rank_perf.begin(), rank_perf.end(), 0.0);
   const double busiest = *std::max_element(rank_perf.begin(), rank_perf.end());
   const Kinds kinds(*this);
-  out += "\n\n" + rank_tables(*this, kinds) + "\n" + table_table(*this, kinds);
+  out += "\n\n" + rank_tables(*this, kinds) + "\n" + table_table(*this, kinds) + once_lines(*this);
   return out + str_cat("\nBalance: the busiest rank has ", number(busiest * topology.world_size / sum, 3),
                        " times the mean load.\n");
 }

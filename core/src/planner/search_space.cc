@@ -11,6 +11,7 @@
 #include "planner/sharders.h"
 #include "planner/torchrec/formulas.h"
 #include "planner/torchrec/limits.h"
+#include "planner/workload.h"
 #include "plugin/component_name.h"
 #include "tessera/sdk/nearest.h"
 
@@ -289,6 +290,9 @@ class Enumeration {
       for (const ComputeKernel* kernel : table_kernels_) {
         if (!kernel->holds(layout.combine == TSR_COMBINE_REPLICA)) continue;
         ShardingOption& option = space_.options.emplace_back(option_of(t, type, kernel->name, layout, rules));
+        if (layout.combine != TSR_COMBINE_REPLICA && options_.topology.world_size > 1)
+          option.distinct_ids =
+              distinct_share(*t.table, !option.is_pooled, t.constraints, static_cast<double>(options_.batch_size));
         const auto pieces = static_cast<int64_t>(layout.rectangles.size() - layout.num_replicated);
         const PricedShard split{index, option.combine, *kernel, 0, 0, pieces};
         // Gradients of replicated rows are handed out.

@@ -11,6 +11,7 @@ TableLoad table_load(const EmbeddingBagConfig& table, const ParameterConstraints
   out.work = workload_of(table, constraints, batch_size);
   out.samples = batch_size;
   out.features = static_cast<double>(std::max<size_t>(1, table.feature_names.size()));
+  out.distinct = distinct_share(table, !out.work.pooled, constraints, batch_size);
   out.bands = popularity_bands(table.num_embeddings, constraints.zipf_exponent);
   return out;
 }
@@ -35,11 +36,16 @@ PieceCost StepCosts::piece(const TableLoad& load, const PieceShape& shape, doubl
   if (shape.row_share <= 0) return out;
   const bool asked = work.ids > 0;  // otherwise there are rows and states, and nothing to do
   const ExpectedIdBlock id_block = expected_id_block(load.table_feature(), shape.row_share, !work.pooled);
-  const double ids = load.features * id_block.ids;
-  out.rows = load.features * id_block.rows;
+  const ExpectedIdBlock sent = id_block.once();
+  ExpectedIdBlock mean = sent;  // over the homes, of which the own one has all ids
+  for (double ExpectedIdBlock::*n :
+       {&ExpectedIdBlock::bags, &ExpectedIdBlock::full_bags, &ExpectedIdBlock::ids, &ExpectedIdBlock::rows})
+    mean.*n += (id_block.*n - sent.*n) / homes;
+  const double ids = load.features * mean.ids;
+  out.rows = load.features * sent.rows;
   out.rows_bytes = out.rows * static_cast<double>(shape.cols) * sizeof(float);
-  out.ids_bytes = load.features * id_block.bytes();
-  if (asked) out.unpack = homes * load.features * unpack_work(id_block);
+  out.ids_bytes = load.features * sent.bytes();
+  if (asked) out.unpack = homes * load.features * unpack_work(mean);
 
   const int64_t rows = std::llround(static_cast<double>(work.rows) * shape.row_share);
   bool first = true;
@@ -58,7 +64,7 @@ PieceCost StepCosts::piece(const TableLoad& load, const PieceShape& shape, doubl
     w.reuse_bytes = reuse.equivalent_bytes(load.rate(band, homes));
     w.update_bytes = reuse.equivalent_bytes(1);
     if (first) {  // bags and runs once, whatever their rows
-      w.bags = homes * out.rows;
+      w.bags = homes * (load.features * mean.rows);
       w.runs = homes * load.features;
     }
     first = false;

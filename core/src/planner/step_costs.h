@@ -20,11 +20,12 @@ struct TableLoad {
   Workload work;
   double features = 1;
   double samples = 0;
+  double distinct = 1;  // distinct_share()
   std::vector<PopularityBand> bands;
 
   // The ids that every rank has for each of its features.
   ExpectedTableFeature table_feature() const {
-    return {work.pooled ? work.outputs / features : samples, work.ids / features, work.weighted};
+    return {work.pooled ? work.outputs / features : samples, work.ids / features, work.weighted, distinct};
   }
   double row_bytes() const { return static_cast<double>(work.cols * work.element_bytes); }
   // How often a row of a band is visited in a step, with `homes` ranks asking.

@@ -220,8 +220,10 @@ class StepModel {
 
     void ids(const IdRoute& id_route, const ExpectedIdBlock& id_block) override {
       work_.route += route_work(id_block, !own_.wiring.row_splits()[id_route.row_split].is_whole());
-      model_.ranks_[id_route.rank].work.unpack += unpack_work(id_block);
-      if (id_route.rank != own_.rank) bytes(id_route.table_feature, id_route.rank) += id_block.bytes();
+      const bool travels = id_route.rank != own_.rank;
+      const ExpectedIdBlock sent = travels ? id_block.once() : id_block;
+      model_.ranks_[id_route.rank].work.unpack += unpack_work(sent);
+      if (travels) bytes(id_route.table_feature, id_route.rank) += sent.bytes();
     }
     void payload(int owner, double bytes) override {
       collection_.largest_payload = std::max(collection_.largest_payload, bytes);

@@ -5,7 +5,9 @@
 
 #include <cmath>
 
+#include "modules/test_table.h"
 #include "planner/reuse.h"
+#include "planner/workload.h"
 #include "tessera/planner.h"
 #include "tessera/sharding.h"
 
@@ -330,6 +332,22 @@ TEST(Reuse, BandsHaveAllRowsAndAllIds) {
     EXPECT_NEAR(rows, 100000, 1e-6);
     EXPECT_NEAR(share, 1, 1e-12);
   }
+}
+
+TEST(DistinctShare, IsThatOfThePopularityOfRows) {
+  EmbeddingBagConfig t = test::table(1000, 8);
+  t.pooling = PoolingType::kNone;
+  ParameterConstraints c{.pooling_factors = {50}};
+  EXPECT_EQ(distinct_share(t, true, c, 100), 1);  // all ids travel
+  t.use_index_dedup = true;
+  EXPECT_NEAR(distinct_share(t, true, c, 100), 0.2 * (1 - std::exp(-5)), 1e-3);
+  const double uniform = distinct_share(t, true, c, 10);
+  c.zipf_exponent = 1.2;
+  EXPECT_LT(distinct_share(t, true, c, 10), 0.8 * uniform);
+  t.pooling = PoolingType::kSum;
+  EXPECT_EQ(distinct_share(t, false, c, 10), 1);  // the owner adds rows up
+  c.pooling_factors = {1};
+  EXPECT_LT(distinct_share(t, false, c, 1000), 0.5);
 }
 
 TEST(Reuse, ExponentIsFoundAgain) {

@@ -18,12 +18,13 @@ EmbeddingBagConfig table_from(const config::JsonObject& object, ParameterConstra
   object.only({"name",        "num_embeddings",  "embedding_dim",  "feature_names",   "data_type",       "pooling",
                "init_range",  "optimizer",       "sharding_types", "compute_kernels", "min_partition",   "max_shards",
                "ranks",       "forbidden_ranks", "keep_together",  "keep_apart",      "pooling_factors", "num_poolings",
-               "batch_sizes", "is_weighted",     "zipf_exponent",  "any_id"});
+               "batch_sizes", "is_weighted",     "zipf_exponent",  "any_id",          "use_index_dedup"});
   EmbeddingBagConfig table;
   object.read("name", table.name);
   object.read("num_embeddings", table.num_embeddings);
   object.read("embedding_dim", table.embedding_dim);
   object.read("any_id", table.any_id);
+  object.read("use_index_dedup", table.use_index_dedup);
   object.read("feature_names", table.feature_names);
   table.data_type = dtype_from(object.get<std::string>("data_type", "float32"));
   table.pooling = pooling_from(object.get<std::string>("pooling", "sum"));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "planner/reuse.h"
 #include "tessera/tensor.h"
 
 namespace tessera {
@@ -28,6 +29,16 @@ Workload workload_of(const EmbeddingBagConfig& table, const ParameterConstraints
   work.element_bytes = size_of(table.row_format ? DType::kFloat32 : table.data_type);
   work.row_format = table.row_format;
   return work;
+}
+
+double distinct_share(const EmbeddingBagConfig& table, bool sequence, const ParameterConstraints& constraints,
+                      double batch_size) {
+  const Workload work = workload_of(table, constraints, batch_size);
+  if (!table.use_index_dedup || work.weighted || work.ids <= 0 || (!sequence && work.ids > work.outputs)) return 1;
+  double rows = 0;
+  for (const PopularityBand& band : popularity_bands(work.rows, constraints.zipf_exponent))
+    rows += distinct_rows(band.rows, work.ids * band.share);
+  return std::min(1.0, rows / work.ids);
 }
 
 }  // namespace tessera

@@ -21,6 +21,11 @@ struct Workload {
 };
 Workload workload_of(const EmbeddingBagConfig& table, const ParameterConstraints& constraints, double batch_size);
 
+// The share of a batch's ids of the table that travel to another rank, if ids follow the constraints' Zipf law. It is 1
+// if repeated rows do not travel once (EmbeddingBagConfig::use_index_dedup).
+double distinct_share(const EmbeddingBagConfig& table, bool sequence, const ParameterConstraints& constraints,
+                      double batch_size);
+
 // `value` as an integer; the largest int64 stands for everything above it.
 int64_t to_bytes(double value);
 

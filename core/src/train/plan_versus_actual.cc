@@ -4,6 +4,8 @@
 #include <cmath>
 #include <map>
 
+#include "planner/workload.h"
+
 namespace tessera {
 namespace {
 
@@ -40,7 +42,7 @@ Measured measured_here(ModelTrainer& trainer, const TableIndex& tables, const Ac
   Measured out;
   for (size_t i = 0; i < actual.stages.size(); ++i)
     out.stages_us.push_back(kMicro * (actual.stages[i].second - (warmed ? actual.warm_up[i].second : 0)) / counted);
-  const auto& [ids, rows, gradients, unused] = actual.bytes;
+  const auto& [ids, rows, gradients, unused, wanted, sent] = actual.bytes;
   out.in_host = static_cast<double>(ids.in_host + rows.in_host + gradients.in_host) / steps;
   out.across_hosts = static_cast<double>(ids.across_hosts + rows.across_hosts + gradients.across_hosts) / steps;
   out.tables.resize(tables.size());
@@ -92,6 +94,7 @@ HostBytes<double> expected_bytes(const ShardedEmbeddings& collection, bool seque
   for (const EmbeddingBagConfig& t : collection.tables()) {
     const auto known = options.constraints.find(t.name);
     if (known == options.constraints.end()) continue;
+    input.distinct[t.name] = distinct_share(t, sequence, known->second, input.batch);
     for (size_t f = 0; f < t.feature_names.size() && f < known->second.pooling_factors.size(); ++f) {
       input.ids_per_bag[t.feature_names[f]] = known->second.pooling_factors[f];
     }

@@ -142,6 +142,9 @@ json json_of(const RunReport& r) {
                        {"waited_us_per_step", r.pipeline->waited_us},
                        {"hidden_us_per_step", r.pipeline->hidden_us}};
   if (!r.traffic.empty()) out["bytes_per_step"] = traffic_json(r.traffic);
+  if (r.ids)
+    out["ids_per_step"] = {
+        {"wanted", r.ids->wanted}, {"sent", r.ids->sent.measured}, {"planned", r.ids->sent.predicted}};
   if (r.checkpoints) out["checkpoints"] = of(*r.checkpoints);
   if (r.publications) out["publications"] = of(*r.publications);
   out["plan_versus_actual"] = of(r.plan_versus_actual);

@@ -9,9 +9,9 @@
 
 namespace tessera {
 
-// Bytes per step, summed over ranks. `sent`: by this rank in `steps` steps. `planned`: for this rank in one step.
-// Collective.
-std::vector<ExchangeFigures> traffic_report(const ProcessGroup& group, const ExchangeBytes<int64_t>& sent, double steps,
-                                            const ExchangeBytes<double>& planned);
+// Fills `traffic` and `ids` of the report, per step and summed over ranks. `sent`: by this rank in `steps` steps.
+// `planned`: for this rank in one step. Collective.
+void report_traffic(const ProcessGroup& group, const ExchangeBytes<int64_t>& sent, double steps,
+                    const ExchangeBytes<double>& planned, RunReport& out);
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 
+#include "planner/workload.h"
 #include "train/plan_versus_actual.h"
 #include "train/traffic_report.h"
 
@@ -48,7 +49,7 @@ PipelineTimes pipeline_of(const RunResult& run) {
 }
 
 // The plan's bytes are for a whole batch with the average number of ids per bag that was read, or that is drawn.
-std::vector<ExchangeFigures> traffic_of(const JobSetup& job, const RunResult& run) {
+void add_traffic(const JobSetup& job, const RunResult& run, RunReport& out) {
   const ProcessGroup& group = *job.group;
   const std::vector<double> ids = reduced(group, run.ids, ReduceOp::kSum, "ids");
   TrafficInput input;
@@ -68,9 +69,11 @@ std::vector<ExchangeFigures> traffic_of(const JobSetup& job, const RunResult& ru
   ExchangeBytes<double> planned;
   for (const auto& [path, tables] : job.trainer().parallel().sharded()) {
     input.sequence = path == kSequencePath;
+    for (const EmbeddingBagConfig& t : tables->tables())
+      input.distinct[t.name] = distinct_share(t, input.sequence, job.model.planner.constraints.at(t.name), input.batch);
     planned += expected_traffic(tables->tables(), tables->plan(), input, group.rank());
   }
-  return traffic_report(group, run.all.sent, static_cast<double>(run.trained.steps_done), planned);
+  report_traffic(group, run.all.sent, static_cast<double>(run.trained.steps_done), planned, out);
 }
 
 // One table's counts as values that ranks add up.
@@ -174,7 +177,7 @@ RunReport run_report(const JobSetup& job, const RunResult& run, TestResult test)
   out.stages = stages_of(group, run);
   out.seconds_to_first_step = run.first_step_seconds;
   if (run.ahead) out.pipeline = pipeline_of(run);
-  if (group.world_size() > 1) out.traffic = traffic_of(job, run);
+  if (group.world_size() > 1) add_traffic(job, run, out);
   out.checkpoints = run.checkpoints;
   out.publications = run.publications;
   out.plan_versus_actual =

@@ -53,8 +53,8 @@ struct ExpectedStep::Walk {
     for (int owner = 0; owner < wiring_.world_size(); ++owner) {
       double ids = 0, weights = 0, words = 0;
       for (int s = wiring_.id_route_begin(owner); s < wiring_.id_route_begin(owner + 1); ++s) {
-        const ExpectedIdBlock& id_block = step_.id_blocks_[s];
-        visitor_.ids(wiring_.id_routes()[s], id_block);
+        visitor_.ids(wiring_.id_routes()[s], step_.id_blocks_[s]);
+        const ExpectedIdBlock id_block = step_.id_blocks_[s].once();
         ids += id_block.ids;
         if (id_block.weighted) weights += id_block.ids;
         words += 1 + id_block.bags;
@@ -76,7 +76,7 @@ struct ExpectedStep::Walk {
       const RowRoute& row_route = wiring_.row_routes()[i];
       const int homes = row_route.host_sum < 0 ? 1 : same_host ? hosts_.count : 0;
       if (homes)
-        body(RowHop{i, -1, wiring_.id_routes()[row_route.id_route].table_feature, homes * id_block(i).rows,
+        body(RowHop{i, -1, wiring_.id_routes()[row_route.id_route].table_feature, homes * id_block(i).once().rows,
                     row_route.cols});
     }
     if (!counterparts(owner, home)) return;
@@ -99,6 +99,14 @@ struct ExpectedStep::Walk {
 
 double ExpectedIdBlock::uncertain_bags() const { return pooled ? std::min(full_bags, bags - full_bags) : 0; }
 
+ExpectedIdBlock ExpectedIdBlock::once() const {
+  ExpectedIdBlock out = *this;
+  if (distinct >= 1) return out;
+  out.ids *= distinct, out.rows *= distinct;
+  out.bags = out.full_bags = pooled ? out.rows : 1;
+  return out;
+}
+
 double ExpectedIdBlock::bytes() const {
   return ids * static_cast<double>(kIdBytes + (weighted ? kWeightBytes : 0)) +
          (1 + bags) * static_cast<double>(kWordBytes);
@@ -111,6 +119,7 @@ ExpectedIdBlock expected_id_block(const ExpectedTableFeature& feature, double ro
   out.ids = feature.ids * share;
   out.weighted = feature.weighted;
   out.pooled = !sequence;
+  out.distinct = feature.distinct;
   if (feature.ids > 0 && feature.bags > 0) {
     out.full_bags = share >= 1 ? feature.bags : feature.bags * (1 - std::pow(1 - share, feature.ids / feature.bags));
   }
@@ -125,6 +134,9 @@ ExpectedStep::ExpectedStep(const Wiring& wiring, const std::vector<ExpectedTable
     return expected_id_block(table_features[table_feature], static_cast<double>(rows) / of, wiring.sequence());
   };
   for (const IdRoute& route : wiring.id_routes()) id_blocks_.push_back(id_block(route.table_feature, route.rows));
+  for (int host = 0; host < wiring.hosts().count; ++host) {
+    for (const int s : wiring.summed_routes(host)) id_blocks_[s].distinct = 1;
+  }
   for (const ReplicatedRows& r : wiring.replicated_rows())
     replicated_blocks_.push_back(id_block(r.table_feature, r.rows));
   for (const HostSum& sum : wiring.host_sums()) {

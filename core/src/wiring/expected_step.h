@@ -15,6 +15,7 @@ struct ExpectedTableFeature {
   double bags = 0;
   double ids = 0;
   bool weighted = false;
+  double distinct = 1;  // share of the ids that travel to another rank: route_once.h
 };
 
 // The ids of one table feature and rank that are in a part of the table's rows.
@@ -24,7 +25,10 @@ struct ExpectedIdBlock {
   double ids = 0;
   double rows = 0;  // that are looked up: one for each full bag, or id
   bool weighted = false, pooled = true;
+  double distinct = 1;  // share of the ids and rows that travel, if the rank is another one
 
+  // The part that travels to another rank.
+  ExpectedIdBlock once() const;
   // Bags that have ids here where most have not, or the other way round: a processor guesses wrong.
   double uncertain_bags() const;
   // The bytes of ids, weights and lengths in a payload, without padding.

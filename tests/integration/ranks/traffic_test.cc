@@ -120,7 +120,7 @@ TEST(TrafficOfRoom, ThatIsNotUsedIsCounted) {
     for (int step = 0; step < 2; ++step) {
       sharded.forward(full_batch(1, where.rank), false, /*keep_for_backward=*/false).wait();
       const StepTraffic& traffic = sharded.last_traffic();
-      const auto& [ids, rows, gradients, unused_inline] = traffic.bytes;
+      const auto& [ids, rows, gradients, unused_inline, wanted, sent_ids] = traffic.bytes;
       const int64_t sent = ids.in_host + ids.across_hosts + unused_inline.in_host + unused_inline.across_hosts;
       int64_t payloads = 0;
       for (int peer = 0; peer < kWorld; ++peer) payloads += peer == where.rank ? 0 : traffic.ids_sent[peer];
