@@ -43,9 +43,10 @@ const char* name_of(Fault fault) {
   return kNames[static_cast<size_t>(fault)];
 }
 
-Scenario::Scenario(uint64_t seed_) : seed(seed_) {
+Scenario::Scenario(uint64_t seed_, bool in_rounds) : seed(seed_) {
   Random random(seed * 2 + 1);
-  world = 2 + static_cast<int>(random.below(4));
+  world = 2 + static_cast<int>(random.below(in_rounds ? 11 : 4));
+  if (in_rounds) direct_world = 1;
   const int per_host = 1 + static_cast<int>(random.below(static_cast<uint64_t>(world)));
   for (int rank = 0; rank < world; ++rank) hosts.push_back(rank / per_host);
   single_copy = !random.one_in(4);
@@ -78,10 +79,11 @@ std::string Scenario::describe() const {
   const auto us = [](Duration d) { return std::chrono::duration_cast<microseconds>(d).count(); };
   out << "seed " << seed << ": " << world << " ranks on hosts";
   for (int host : hosts) out << " " << host;
-  out << (single_copy ? "" : ", no single copy") << ", spin_us " << spin_us << ", timeout " << timeout_s
-      << " s\nnetwork: latency " << us(weather.latency) << " + " << us(weather.jitter) << " us, room "
-      << weather.capacity << " bytes, at once " << weather.at_once << (weather.interrupts ? ", interrupts" : "")
-      << "\noperations, " << in_flight << " in flight, pauses of " << us(pause) << " us:";
+  out << (direct_world == 1 ? ", in rounds" : "") << (single_copy ? "" : ", no single copy") << ", spin_us " << spin_us
+      << ", timeout " << timeout_s << " s\nnetwork: latency " << us(weather.latency) << " + " << us(weather.jitter)
+      << " us, room " << weather.capacity << " bytes, at once " << weather.at_once
+      << (weather.interrupts ? ", interrupts" : "") << "\noperations, " << in_flight << " in flight, pauses of "
+      << us(pause) << " us:";
   for (const Operation& operation : operations) {
     out << " " << kKinds[static_cast<size_t>(operation.kind)] << "(" << operation.elements << ")";
   }

@@ -28,11 +28,13 @@ struct Operation {
 };
 
 struct Scenario {
-  explicit Scenario(uint64_t seed);
+  // `in_rounds`: operations take rounds even in these small groups.
+  explicit Scenario(uint64_t seed, bool in_rounds = false);
   std::string describe() const;
 
   uint64_t seed = 0;
   int world = 2;
+  int direct_world = 16;
   std::vector<int> hosts;  // per rank
   bool single_copy = true;
   double spin_us = 50;
@@ -55,6 +57,6 @@ struct Report {
   Duration took{};      // in simulated time
   int64_t fetches = 0;  // loans fetched from other ranks' memory
 };
-Report simulate(uint64_t seed);
+Report simulate(uint64_t seed, bool in_rounds = false);
 
 }  // namespace tessera::tcp::simulation

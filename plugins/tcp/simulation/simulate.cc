@@ -30,8 +30,8 @@ struct Outcome {
 
 class Simulation {
  public:
-  explicit Simulation(uint64_t seed)
-      : scenario_(seed),
+  Simulation(uint64_t seed, bool in_rounds)
+      : scenario_(seed, in_rounds),
         world_(seed, scenario_.world, scenario_.weather),
         links_(static_cast<size_t>(scenario_.world)),
         outcomes_(links_.size()),
@@ -119,6 +119,7 @@ class Simulation {
     options.rank = rank;
     options.timeout_s = scenario_.timeout_s;
     options.spin_us = scenario_.spin_us;
+    options.direct_world = scenario_.direct_world;
     for (int r = 0; r < scenario_.world; ++r) options.names.push_back(kFirstName + r);
     std::vector<SharedMemory> shared = share_memory(
         links_[at(rank)],
@@ -254,6 +255,6 @@ class Simulation {
 
 }  // namespace
 
-Report simulate(uint64_t seed) { return Simulation(seed).run(); }
+Report simulate(uint64_t seed, bool in_rounds) { return Simulation(seed, in_rounds).run(); }
 
 }  // namespace tessera::tcp::simulation

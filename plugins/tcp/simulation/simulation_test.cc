@@ -1,6 +1,6 @@
 // Runs the transport's engine under network conditions and faults drawn from seeds. To repeat one:
-//   tcp_simulation_test --seed 4711
-// The options --seed FIRST --seeds COUNT run many others.
+//   tcp_simulation_test --seed 4711 [--rounds 1]
+// The options --seed FIRST --seeds COUNT run many others; --rounds 1: with operations in rounds.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -14,16 +14,18 @@
 namespace tessera::tcp::simulation {
 namespace {
 
-std::string again(uint64_t seed) { return "; again: tcp_simulation_test --seed " + std::to_string(seed); }
+std::string again(uint64_t seed, bool in_rounds = false) {
+  return "; again: tcp_simulation_test --seed " + std::to_string(seed) + (in_rounds ? " --rounds 1" : "");
+}
 
 // Stops at the third seed that fails.
-void simulate_all(uint64_t first, uint64_t count) {
+void simulate_all(uint64_t first, uint64_t count, bool in_rounds = false) {
   int failed = 0;
   for (uint64_t seed = first; seed < first + count && failed < 3; ++seed) {
-    const std::string problem = simulate(seed).problem;
+    const std::string problem = simulate(seed, in_rounds).problem;
     if (problem.empty()) continue;
     ++failed;
-    ADD_FAILURE() << Scenario(seed).describe() << again(seed) << "\n" << problem;
+    ADD_FAILURE() << Scenario(seed, in_rounds).describe() << again(seed, in_rounds) << "\n" << problem;
   }
 }
 
@@ -33,7 +35,9 @@ constexpr uint64_t kSome = 200;
 constexpr uint64_t kSome = 1000;
 #endif
 TEST(Simulation, Some) { simulate_all(1, kSome); }
+TEST(Simulation, InRounds) { simulate_all(1, kSome, true); }
 TEST(Long, Simulation) { simulate_all(1001, 100000); }
+TEST(Long, SimulationInRounds) { simulate_all(1001, 30000, true); }
 
 // Seeds that have found bugs. A rank that gave up because of a third one was taken for dead, because the operation had
 // no time left to hear why (197, 415, 488). Of ranks that waited for each other because of a third, all were named
@@ -67,17 +71,19 @@ TEST(Simulation, FollowsFromItsSeed) {
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   uint64_t first = 0, count = 1;
+  bool in_rounds = false;
   for (int i = 1; i + 1 < argc; i += 2) {
     const uint64_t number = std::strtoull(argv[i + 1], nullptr, 10);
     if (std::strcmp(argv[i], "--seed") == 0) first = number;
     if (std::strcmp(argv[i], "--seeds") == 0) count = number;
+    if (std::strcmp(argv[i], "--rounds") == 0) in_rounds = number != 0;
   }
   if (first == 0) return RUN_ALL_TESTS();
   int failed = 0;
   for (uint64_t seed = first; seed < first + count; ++seed) {
-    const std::string problem = tessera::tcp::simulation::simulate(seed).problem;
+    const std::string problem = tessera::tcp::simulation::simulate(seed, in_rounds).problem;
     if (count == 1 || !problem.empty()) {
-      std::cout << tessera::tcp::simulation::Scenario(seed).describe() << '\n'
+      std::cout << tessera::tcp::simulation::Scenario(seed, in_rounds).describe() << '\n'
                 << (problem.empty() ? "fine\n" : problem) << std::endl;
     }
     failed += !problem.empty();

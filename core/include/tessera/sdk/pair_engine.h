@@ -66,6 +66,9 @@ struct PairEngineOptions {
   std::vector<int32_t> names;  // by rank, for messages
   // Counts the waits of this rank; null: nothing is counted.
   std::shared_ptr<WaitedFor> waited = nullptr;
+  // The largest group whose ranks all exchange directly. Beyond it, operations take rounds and failures spread from
+  // rank to rank. It must be the same on all ranks.
+  int32_t direct_world = 16;
 };
 
 template <IsPairLink Link>
@@ -112,6 +115,7 @@ class PairEngine {  // in the form that PairwiseGroup needs
   int32_t rank() const { return rank_; }
   int32_t name() const { return name_; }
   int32_t world_size() const { return static_cast<int32_t>(peers_.size()) + 1; }
+  int32_t direct_world() const { return direct_world_; }
   double timeout_s() const { return timeout_s_; }
   // Calls f(link) for the link to each other rank.
   template <class F>
@@ -148,10 +152,13 @@ class PairEngine {  // in the form that PairwiseGroup needs
     Op* receiving = nullptr;
     size_t sent = 0, got = 0;  // bytes of the current operation, including its header
     OpHeader out, in;
-    bool left = false;           // said goodbye
-    Blame waits_for;             // its excuse if it were late now; empty: it has not waited for long
-    uint64_t waits_in = 0;       // the operation's sequence number
-    bool keeps_waiting = false;  // it owed something when nothing could be moved any more
+    bool left = false;            // said goodbye
+    Blame waits_for;              // its excuse if it were late now; empty: it has not waited for long
+    uint64_t waits_in = 0;        // the operation's sequence number
+    int32_t told = kToldNothing;  // for whom this rank waits, as it told it last
+    uint64_t told_in = 0;         // in which operation
+    bool is_near = true;          // hears of failures at once, and spreads them
+    bool keeps_waiting = false;   // it owed something when nothing could be moved any more
   };
 
   // Time for machines to answer a probe: enough for any network and a queue in it.
@@ -169,6 +176,7 @@ class PairEngine {  // in the form that PairwiseGroup needs
   static constexpr uint32_t kSleepsAtOnce = 256;
   // Bytes that a rank copies from itself between two checks of the others. From kMuch on it copies in larger steps.
   static constexpr size_t kCopySlice = size_t{32} << 10, kMuchSlice = size_t{256} << 10, kMuch = size_t{8} << 20;
+  static constexpr int32_t kToldNothing = -2;  // -1: of an unknown rank
   // Number of unfinished operations, by sequence number.
   static constexpr uint64_t kInFlight = 64;
   Op*& slot(uint64_t sequence) { return in_flight_[sequence % kInFlight]; }
@@ -212,7 +220,7 @@ class PairEngine {  // in the form that PairwiseGroup needs
   [[noreturn]] void late(const Op& op);
   struct Late {
     Blame blame;
-    uint64_t in;  // sequence number of the operation that owes it
+    uint64_t in;  // sequence number of the oldest operation for which this rank waits
   };
   Late who_is_late(const Op& op) const;
   struct Debt {   // smaller is worse
@@ -222,10 +230,13 @@ class PairEngine {  // in the form that PairwiseGroup needs
   };
   std::optional<Debt> debt_of(const Peer& peer, const Op& op) const;
   bool is_held_up(const Peer& peer, const Op& op, const Debt& debt) const;
-  void probe(const Late& waits_for) noexcept;
+  void probe(const Op& op) noexcept;
+  void waits_no_more(const Op& op) noexcept;
   std::vector<int32_t> unacknowledging() const;
   bool poison(tsr_code code, const Blame& blame) noexcept;
-  void tell_all(Notice::Kind kind, tsr_code code, const Blame& blame, uint64_t sequence) noexcept;
+  void tell_all(const Notice& notice) noexcept;
+  void fail_others(const Notice& notice) noexcept;
+  void tell_failure(bool near) noexcept;
 
   int32_t rank_;
   int32_t name_;
@@ -237,6 +248,7 @@ class PairEngine {  // in the form that PairwiseGroup needs
   Op* in_flight_[kInFlight] = {};
   std::vector<std::unique_ptr<Op>> ops_;
   std::vector<Op*> free_ops_;
+  int32_t direct_world_;
   size_t chunk_;  // bytes of a reduction in one step
   std::unique_ptr<char[]> scratch_;
   std::vector<pollfd> polled_;
@@ -245,7 +257,9 @@ class PairEngine {  // in the form that PairwiseGroup needs
 
   Fd wake_;  // readable when the group is poisoned
   FirstFailure failure_;
+  bool news_ = false;   // another rank has said for whom it waits
   std::mutex telling_;  // guards notices, so that each is sent whole
+  Notice failed_;       // what others hear of the failure
 };
 
 // A group over links: an sdk::Group except for split().

@@ -6,6 +6,7 @@
 // it is not taken for dead. All transports use the same messages, except for the name at the beginning.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -48,8 +49,8 @@ struct Notice {
   char text[484] = {};    // NUL-terminated; print it with safe_text()
 
   Notice() = default;
-  Notice(Kind of, int32_t from, tsr_code reported, const Blame& blame)
-      : kind(of), rank(from), code(static_cast<int32_t>(reported)), at_fault(blame.rank) {
+  Notice(Kind of, int32_t from, tsr_code reported, const Blame& blame, uint64_t in = 0)
+      : kind(of), rank(from), code(static_cast<int32_t>(reported)), sequence(in), at_fault(blame.rank) {
     set_text(text, sizeof(text), blame.text);
   }
   // True if a working rank could have sent it: `text` and `code` of an abort are an error's.
@@ -103,10 +104,13 @@ class FirstFailure {
   Blame blame_;
 };
 
-// Returns "rank 3" or "ranks 1, 3".
+// Returns "rank 3" or "ranks 1, 3". Of more than 32 ranks it names the first, and says how many others there are.
 inline std::string rank_list(const std::vector<int32_t>& ranks) {
+  constexpr size_t kMost = 32;
+  const size_t named = std::min(ranks.size(), kMost);
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  for (size_t i = 0; i < named; ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  if (named < ranks.size()) text += " and " + std::to_string(ranks.size() - named) + " others";
   return text;
 }
 

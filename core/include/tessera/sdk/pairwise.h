@@ -3,8 +3,9 @@
 //
 // An engine executes an operation's transfers and reduces. PairwiseGroup is the rest of an sdk::Group: it checks
 // arguments with common messages, turns every operation into transfers, and ends the operation for all ranks if a call
-// is refused. All algorithms are direct: each rank exchanges with each other one, in one step or, for a large
-// all_reduce, in two. Deadlines and messages about failures belong to the engine. A transport with byte streams between
+// is refused. In small groups all algorithms are direct: each rank exchanges with each other one, in one step or, for a
+// large all_reduce, in two. Beyond an engine's direct_world(), if it has one, barrier, all_gather and broadcast take
+// log2(n) rounds instead, with one message each (detail/pair_rounds.h). Deadlines and messages about failures belong to the engine. A transport with byte streams between
 // pairs takes its engine from sdk/pair_engine.h. One with its own engine uses the messages of sdk/pair_failures.h.
 #pragma once
 
@@ -22,6 +23,7 @@
 
 #include "tessera/sdk/collective.h"
 #include "tessera/sdk/collective_checks.h"
+#include "tessera/sdk/detail/pair_rounds.h"
 
 namespace tessera::sdk {
 inline namespace v1 {
@@ -103,6 +105,8 @@ struct PeerTransfer {
   size_t send_bytes = 0;
   char* recv = nullptr;
   size_t recv_bytes = 0;
+  uint8_t round = 0;        // of `recv`
+  uint8_t sends_after = 0;  // nothing is sent before what arrives in this number of rounds has arrived
 };
 
 // Everybody's contribution to this rank's piece, combined in rank order, so all ranks and all runs get the same bits.
@@ -119,13 +123,29 @@ struct PairwiseOp : Work {
   bool one_reader = false;  // the data of a transfer go only to its rank
   double timeout_s = 0;
   PairClock::time_point deadline;
+  // For operations in rounds:
+  bool in_rounds = false;
+  uint32_t arrived = 0;  // a bit for each round whose data have arrived
+  char* ring = nullptr;  // data of a transfer that reach its end go on at its beginning
+  size_t ring_bytes = 0;
+
+  bool may_send(const PeerTransfer& transfer) const { return has_rounds(transfer.sends_after); }
+  // True if all rounds before the one of its data have arrived.
+  bool is_due(const PeerTransfer& transfer) const { return has_rounds(transfer.round); }
+  bool has_rounds(uint8_t count) const { return (~arrived & ((uint32_t{1} << count) - 1)) == 0; }
+  // The part of a transfer's data before the ring's end.
+  size_t before_end(const char* data, size_t bytes) const {
+    return ring == nullptr ? bytes : std::min(bytes, static_cast<size_t>(ring + ring_bytes - data));
+  }
 
   // Called in prepare().
   void begin(OpKind kind, const CollectiveCall& call, double default_timeout_s) {
     header = OpHeader{};
     header.kind = kind;
     if (call.label != nullptr) set_text(header.label, sizeof(header.label), call.label);
-    one_reader = false;
+    one_reader = in_rounds = false;
+    arrived = 0;
+    ring = nullptr;
     timeout_s = call.timeout_s > 0 ? call.timeout_s : default_timeout_s;
     deadline = seconds_from_now(timeout_s);
   }
@@ -143,6 +163,8 @@ struct PairwiseOp : Work {
 //   [[noreturn]] void refuse(tsr_code, const Blame&);          ends the group on all ranks, and throws
 //   void throw_if_failed() const;  void abort(const std::string&) noexcept;  uint64_t bytes_sent() const;
 //   all three from any thread
+// An engine that heeds PeerTransfer::sends_after and PairwiseOp::ring may have
+//   int32_t direct_world() const;  the largest group whose ranks all exchange directly; the same on all ranks
 template <class Engine>
 class PairwiseGroup : public Group {
  public:
@@ -166,7 +188,7 @@ class PairwiseGroup : public Group {
         if (r == rank()) {
           engine_.keep(op, to, from, sent);
         } else {
-          transfer(op, r) = {true, true, from, sent, to, received};
+          transfer(op, r) = {sent > 0, received > 0, from, sent, to, received};  // both sides know the sizes
         }
         from += sent;
         to += received;
@@ -180,7 +202,8 @@ class PairwiseGroup : public Group {
     return run(OpKind::kAllReduce, &inout, call, [&](Op& op) {
       checks().all_reduce(inout);
       reduces(op, inout, reduce);
-      const bool whole = op.header.total <= Engine::kExchangedWhole;
+      const bool whole = op.header.total <= Engine::kExchangedWhole &&
+                         op.header.total * static_cast<size_t>(world_size()) <= kWholeTogether;
       const int64_t elements = numel(inout), world = world_size();
       for (int32_t r = 0; r < world_size(); ++r) {
         const size_t begin = whole ? 0 : bytes_of(elements * r / world, inout);
@@ -224,6 +247,7 @@ class PairwiseGroup : public Group {
     return run(OpKind::kAllGather, &send, call, [&](Op& op) {
       checks().all_gather_v(send, recv, counts);
       op.header.total = bytes_of(numel(recv), recv);
+      if (in_rounds()) return gather_in_rounds(op, send, recv, counts);
       const size_t sent = bytes_of(numel(send), send);
       char* to = first_byte(recv);
       for (int32_t r = 0; r < world_size(); ++r) {
@@ -242,6 +266,7 @@ class PairwiseGroup : public Group {
     return run(OpKind::kBroadcast, &inout, call, [&](Op& op) {
       checks().broadcast(inout, root);
       const size_t bytes = op.header.total = bytes_of(numel(inout), inout);
+      if (in_rounds()) return broadcast_in_rounds(op, first_byte(inout), bytes, root);
       for (int32_t r = 0; r < world_size(); ++r) {
         if (rank() == root && r != root) transfer(op, r) = {true, false, first_byte(inout), bytes, nullptr, 0};
         if (rank() != root && r == root) transfer(op, r) = {false, true, nullptr, 0, first_byte(inout), bytes};
@@ -251,6 +276,7 @@ class PairwiseGroup : public Group {
 
   Work* barrier(const CollectiveCall& call) override {
     return run(OpKind::kBarrier, nullptr, call, [&](Op& op) {
+      if (in_rounds()) return all_rounds(op);
       for (int32_t r = 0; r < world_size(); ++r) transfer(op, r).sends = transfer(op, r).receives = r != rank();
     });
   }
@@ -259,6 +285,9 @@ class PairwiseGroup : public Group {
   Engine engine_;
 
  private:
+  // Bytes that a rank sends at most for an all_reduce in one step: 16 KiB to each of 64 ranks.
+  static constexpr size_t kWholeTogether = size_t{1} << 20;
+
   using Op = std::remove_reference_t<decltype(std::declval<Engine&>().prepare({}, std::declval<CollectiveCall>()))>;
 
   // Fills in an operation and starts it. A refusal in `fill` ends the group on all ranks, because the others would
@@ -287,6 +316,58 @@ class PairwiseGroup : public Group {
     engine_.reduces(op, tensor.dtype, reduce);
     op.header.reduce = static_cast<uint8_t>(reduce);
     op.header.total = bytes_of(numel(tensor), tensor);
+  }
+
+  bool in_rounds() const {
+    if constexpr (requires { engine_.direct_world(); }) return world_size() > engine_.direct_world();
+    return false;
+  }
+
+  // Each rank sends once in each round, after all earlier rounds.
+  void all_rounds(Op& op) const {
+    const PairRounds rounds{rank(), world_size()};
+    op.in_rounds = true;
+    for (int32_t k = 0; k < rounds.count(); ++k) {
+      PeerTransfer& out = transfer(op, rounds.to(k));
+      out.sends = true;
+      out.sends_after = static_cast<uint8_t>(k);
+      PeerTransfer& in = transfer(op, rounds.from(k));
+      in.receives = true;
+      in.round = static_cast<uint8_t>(k);
+    }
+  }
+
+  void gather_in_rounds(Op& op, const DLTensor& send, const DLTensor& recv, Counts counts) const {
+    const PairRounds rounds{rank(), world_size()};
+    const auto bytes_in = [&](int32_t first, int32_t blocks) {
+      size_t bytes = 0;
+      for (int32_t i = 0; i < blocks; ++i) bytes += bytes_of(counts[(first + i) % world_size()], recv);
+      return bytes;
+    };
+    char* const begin = op.ring = first_byte(recv);
+    op.ring_bytes = op.header.total;
+    char* const own = begin + bytes_in(0, rank());
+    const size_t own_bytes = bytes_in(rank(), 1);
+    if (own_bytes > 0) std::memmove(own, first_byte(send), own_bytes);  // later rounds send it from here
+    all_rounds(op);
+    for (int32_t k = 0; k < rounds.count(); ++k) {
+      PeerTransfer& out = transfer(op, rounds.to(k));
+      out.send = own;
+      out.send_bytes = bytes_in(rank(), rounds.blocks(k));
+      PeerTransfer& in = transfer(op, rounds.from(k));
+      in.recv = begin + bytes_in(0, rounds.from(k));
+      in.recv_bytes = bytes_in(rounds.from(k), rounds.blocks(k));
+    }
+  }
+
+  void broadcast_in_rounds(Op& op, char* data, size_t bytes, int32_t root) const {
+    const PairTree tree{rank(), world_size(), root};
+    op.in_rounds = true;
+    if (rank() != root) transfer(op, tree.parent()) = {false, true, nullptr, 0, data, bytes};
+    tree.for_each_child([&](int32_t child) {
+      transfer(op, child) = {true, false, data, bytes, nullptr, 0};
+      transfer(op, child).sends_after = rank() == root ? 0 : 1;
+    });
   }
 
   CallChecks checks() const { return {Engine::kName, *this}; }

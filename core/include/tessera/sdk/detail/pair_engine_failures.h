@@ -11,6 +11,7 @@
 #include <map>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "tessera/sdk/pair_engine.h"
 
@@ -29,23 +30,40 @@ bool PairEngine<Link>::poison(tsr_code code, const Blame& blame) noexcept {
 
 template <IsPairLink Link>
 void PairEngine<Link>::fail_as(tsr_code code, const Blame& blame) {
-  if (poison(code, blame)) tell_all(Notice::kAbort, code, blame, next_sequence_);
+  if (poison(code, blame)) fail_others({Notice::kAbort, rank_, code, blame, next_sequence_});
   failure_.rethrow();
 }
 
 template <IsPairLink Link>
 void PairEngine<Link>::abort(const std::string& reason) noexcept {
   if (poison(TSR_CANCELLED, named(says::aborted_here(name_, reason)))) {
-    tell_all(Notice::kAbort, TSR_ABORTED, named(says::aborted(name_, reason)), 0);
+    fail_others({Notice::kAbort, rank_, TSR_ABORTED, named(says::aborted(name_, reason))});
   }
 }
 
 template <IsPairLink Link>
-void PairEngine<Link>::tell_all(Notice::Kind kind, tsr_code code, const Blame& blame, uint64_t sequence) noexcept {
-  Notice notice(kind, rank_, code, blame);
-  notice.sequence = sequence;
+void PairEngine<Link>::tell_all(const Notice& notice) noexcept {
   const std::lock_guard lock(telling_);
   for (const Peer& peer : peers_) peer.link.notices().tell(notice);
+}
+
+// Called once. A failure goes to the near ranks, which tell theirs. The others may hear it when this rank closes its
+// group, so that nobody takes it for dead.
+template <IsPairLink Link>
+void PairEngine<Link>::fail_others(const Notice& notice) noexcept {
+  {
+    const std::lock_guard lock(telling_);
+    failed_ = notice;
+  }
+  tell_failure(/*near=*/true);
+}
+
+template <IsPairLink Link>
+void PairEngine<Link>::tell_failure(bool near) noexcept {
+  const std::lock_guard lock(telling_);
+  for (const Peer& peer : peers_) {
+    if (peer.is_near == near) peer.link.notices().tell(failed_);
+  }
 }
 
 // Reads the notices that have arrived. A notice of failure, or an end without a goodbye, also ends this group. `error`:
@@ -64,6 +82,7 @@ void PairEngine<Link>::hear(Peer& peer, const Op& op, int error) {
     if (notice.kind == Notice::kProbe) {
       peer.waits_for = notice.said();
       peer.waits_in = notice.sequence;
+      news_ = true;
     } else {
       peer.left = true;
     }
@@ -95,7 +114,8 @@ void PairEngine<Link>::lost(Peer& peer, const Op& op, int error) {
 
 template <IsPairLink Link>
 void PairEngine<Link>::unreachable(Peer& peer, const Op& op, int error) {
-  probe({{}, op.header.sequence});
+  const Late waits_for = who_is_late(op);
+  tell_all({Notice::kProbe, rank_, TSR_OK, waits_for.blame, waits_for.in});
   const Clock::time_point now = Clock::now();
   const Clock::time_point answers_by = std::clamp(op.deadline, now + kLeastProbeTime, now + kProbeTime);
   while (!unacknowledging().empty() && Clock::now() < answers_by) {
@@ -107,9 +127,29 @@ void PairEngine<Link>::unreachable(Peer& peer, const Op& op, int error) {
                                                        std::strerror(error) + ")"));
 }
 
+// Asks the ranks that owe this one something if their machines are there, and tells them, and those that asked, for whom
+// this rank waits. Called again if others say for whom they wait: that may be the one for whom this rank waits.
 template <IsPairLink Link>
-void PairEngine<Link>::probe(const Late& waits_for) noexcept {
-  tell_all(Notice::kProbe, TSR_OK, waits_for.blame, waits_for.in);
+void PairEngine<Link>::probe(const Op& op) noexcept {
+  const Late late = who_is_late(op);
+  const Notice notice(Notice::kProbe, rank_, TSR_OK, late.blame, late.in);
+  const std::lock_guard lock(telling_);
+  for (Peer& peer : peers_) {
+    if (peer.told == late.blame.rank && peer.told_in == late.in) continue;
+    if (peer.waits_for.text.empty() && !debt_of(peer, op)) continue;
+    peer.told = late.blame.rank;
+    peer.told_in = late.in;
+    peer.link.notices().tell(notice);
+  }
+}
+
+template <IsPairLink Link>
+void PairEngine<Link>::waits_no_more(const Op& op) noexcept {
+  const Notice notice(Notice::kProbe, rank_, TSR_OK, {}, op.header.sequence);
+  const std::lock_guard lock(telling_);
+  for (Peer& peer : peers_) {
+    if (std::exchange(peer.told, kToldNothing) != kToldNothing) peer.link.notices().tell(notice);
+  }
 }
 
 // Ranks whose machine has not acknowledged the probe. The machine of a stopped or busy process would have.
@@ -137,23 +177,25 @@ void PairEngine<Link>::late(const Op& op) {
 // needs.
 template <IsPairLink Link>
 bool PairEngine<Link>::is_held_up(const Peer& peer, const Op& op, const Debt& debt) const {
-  const uint64_t end = op.header.sequence + (debt.what == Debt::kRest ? 1 : 0);
+  const uint64_t end = op.header.sequence + (debt.what == Debt::kRest || op.in_rounds ? 1 : 0);
   return !peer.waits_for.text.empty() && peer.waits_for.rank != name_ && peer.waits_in < end;
 }
 
 // A peer's debt in this operation or an earlier one: no data have come, some of its own data are missing, or the rest
-// is missing, for which it may need others' data. A reduction asks no peer for more before all have sent as much.
+// is missing, for which it may need others' data. A reduction asks no peer for more before all have sent as much, and in
+// rounds only the first one that is missing counts, so that ranks never blame each other in a circle.
 template <IsPairLink Link>
 std::optional<typename PairEngine<Link>::Debt> PairEngine<Link>::debt_of(const Peer& peer, const Op& op) const {
   const auto is_asked_for = [&](const Op* of) { return of != nullptr && of->header.sequence <= op.header.sequence; };
-  if (is_asked_for(peer.receiving)) {
+  if (is_asked_for(peer.receiving) && peer.receiving->is_due(peer.receiving->transfers[peer.rank])) {
     const uint64_t in = peer.receiving->header.sequence;
     const size_t contribution = contribution_of(*peer.receiving);
     if (peer.got < sizeof(OpHeader)) return Debt{in, Debt::kAll};
     if (wanted_from(peer) > 0)
       return Debt{in, contribution > 0 && payload_of(peer) >= contribution ? Debt::kRest : Debt::kData};
   }
-  if (is_asked_for(peer.sending)) return Debt{peer.sending->header.sequence, Debt::kRest};
+  if (is_asked_for(peer.sending) && peer.sending->may_send(peer.sending->transfers[peer.rank]))
+    return Debt{peer.sending->header.sequence, Debt::kRest};
   return std::nullopt;
 }
 
@@ -161,20 +203,22 @@ std::optional<typename PairEngine<Link>::Debt> PairEngine<Link>::debt_of(const P
 // whom they wait for.
 template <IsPairLink Link>
 typename PairEngine<Link>::Late PairEngine<Link>::who_is_late(const Op& op) const {
-  std::optional<Late> held_up;
+  Late held_up{named(says::late({}, op)), op.header.sequence};
+  uint64_t oldest = op.header.sequence;
   std::map<Debt, std::vector<int32_t>> ranks;
   for (const Peer& peer : peers_) {
     const std::optional<Debt> debt = debt_of(peer, op);
     if (!debt) continue;
-    if (is_held_up(peer, op, *debt))
-      held_up = Late{peer.waits_for, debt->in};
-    else
+    oldest = std::min(oldest, debt->in);
+    if (!is_held_up(peer, op, *debt))
       ranks[*debt].push_back(peer.name);
+    else if (debt->in <= held_up.in)
+      held_up = {peer.waits_for, debt->in};
   }
-  if (ranks.empty()) return held_up ? *held_up : Late{named(says::late({}, op)), op.header.sequence};
-  auto& [debt, late] = *ranks.begin();
+  if (ranks.empty()) return held_up;
+  std::vector<int32_t>& late = ranks.begin()->second;
   std::sort(late.begin(), late.end());
-  return {named(says::late(late, op)), debt.in};
+  return {named(says::late(late, op)), oldest};
 }
 
 }  // namespace v1

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "tessera/sdk/pair_engine.h"
 
@@ -22,16 +23,19 @@ PairEngine<Link>::PairEngine(PairEngineOptions<Link> options)
       name_(options.names.at(static_cast<size_t>(options.rank))),
       timeout_s_(options.timeout_s),
       spin_(static_cast<int64_t>(options.spin_us * 1000)),
+      direct_world_(options.direct_world),
       chunk_(chunk_for(options.links.size() - 1)),
       waited_(std::move(options.waited)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!wake_) fail(TSR_RESOURCE_EXHAUSTED, kName, ": no event descriptor: ", std::strerror(errno));
   const size_t world = options.links.size();
+  const PairRounds rounds{rank_, static_cast<int32_t>(world)};
   peers_ = std::vector<Peer>(world - 1);
   for (size_t k = 1; k < world; ++k) {
     const size_t rank = (static_cast<size_t>(rank_) + k) % world;
     peers_[k - 1].rank = static_cast<int32_t>(rank);
     peers_[k - 1].name = options.names[rank];
+    peers_[k - 1].is_near = rounds.world <= direct_world_ || rounds.joins(peers_[k - 1].rank);
     peers_[k - 1].link = std::move(options.links[rank]);
   }
   polled_.resize(2 * peers_.size() + 1);
@@ -40,7 +44,11 @@ PairEngine<Link>::PairEngine(PairEngineOptions<Link> options)
 template <IsPairLink Link>
 PairEngine<Link>::~PairEngine() {
   for (const Peer& peer : peers_) peer.link.renounce();
-  tell_all(Notice::kGoodbye, TSR_OK, {}, next_sequence_);
+  if (failure_.is_set()) {
+    tell_failure(/*near=*/false);
+  } else {
+    tell_all({Notice::kGoodbye, rank_, TSR_OK, {}, next_sequence_});
+  }
 }
 
 // --- operations ------------------------------------------------------------------------------------------------------
@@ -85,7 +93,7 @@ void PairEngine<Link>::start(Op& op) {
   for (Peer& peer : peers_) {
     if (peer.sending == nullptr) next_send(peer);
     if (peer.receiving == nullptr) next_receive(peer);
-    if (peer.sending != nullptr) push(peer);
+    if (peer.sending != nullptr && can_push(peer)) push(peer);
   }
 }
 
@@ -130,9 +138,11 @@ void PairEngine<Link>::exchange(Op& op) {
       late(op);
     }
     if (now >= probe_at) {
-      probe(who_is_late(op));
+      probe(op);
       probed = true;
       probe_at = Clock::time_point::max();
+    } else if (probed && now + kLeastProbeTime < deadline && std::exchange(news_, false)) {
+      probe(op);  // later, its machine could not answer in time
     }
     if (moved || copy_own(op, op.own.is_much ? kMuchSlice : kCopySlice)) {
       idle_since = kBusy;
@@ -156,7 +166,7 @@ void PairEngine<Link>::exchange(Op& op) {
       now = Clock::now();
     }
   }
-  if (probed) probe({{}, op.header.sequence});  // nobody is waited for any more
+  if (probed) waits_no_more(op);
 }
 
 // --- moving bytes ----------------------------------------------------------------------------------------------------
@@ -201,11 +211,12 @@ bool PairEngine<Link>::progress() {
   return moved;
 }
 
-// True if there is something to send now. A reduced piece may not be ready.
+// True if there is something to send now. A reduced piece may not be ready, and a round waits for those before it.
 template <IsPairLink Link>
 bool PairEngine<Link>::can_push(const Peer& peer) const {
   const Op& op = *peer.sending;
-  return peer.sent < sizeof(OpHeader) + op.transfers[peer.rank].send_bytes + (op.reduction.hands_out ? op.reduced : 0);
+  return op.may_send(op.transfers[peer.rank]) &&
+         peer.sent < sizeof(OpHeader) + op.transfers[peer.rank].send_bytes + (op.reduction.hands_out ? op.reduced : 0);
 }
 
 // True if everything is sent, but the other side still has to fetch some of it.
@@ -241,7 +252,9 @@ bool PairEngine<Link>::push(Peer& peer) {
   };
   add(&peer.out, sizeof(OpHeader));
   const size_t before = count;
-  add(transfer.send, transfer.send_bytes);
+  const size_t before_end = op.before_end(transfer.send, transfer.send_bytes);
+  add(transfer.send, before_end);
+  add(op.ring, transfer.send_bytes - before_end);
   const iovec* for_it_alone = op.one_reader && count > before ? &pieces[before] : nullptr;
   if (op.reduction.hands_out) add(op.reduction.target, op.reduced);
   const ssize_t n = peer.link.send(pieces, count, for_it_alone);
@@ -261,7 +274,9 @@ size_t PairEngine<Link>::wanted_from(const Peer& peer) const {
   const Op& op = *peer.receiving;
   const size_t at = payload_of(peer), contribution = contribution_of(op);
   if (at < contribution) return std::min(op.reduced + chunk_, contribution) - at;
-  return op.transfers[peer.rank].recv_bytes - (at - contribution);
+  const PeerTransfer& transfer = op.transfers[peer.rank];
+  const size_t before_end = op.before_end(transfer.recv, transfer.recv_bytes);
+  return (at - contribution < before_end ? before_end : transfer.recv_bytes) - (at - contribution);
 }
 
 // Destination of these bytes.
@@ -270,7 +285,10 @@ char* PairEngine<Link>::place_for(const Peer& peer) {
   const Op& op = *peer.receiving;
   const size_t at = payload_of(peer), contribution = contribution_of(op);
   if (at < contribution) return scratch(peer.rank) + (at - op.reduced);
-  return op.transfers[peer.rank].recv + (at - contribution);
+  const PeerTransfer& transfer = op.transfers[peer.rank];
+  const size_t before_end = op.before_end(transfer.recv, transfer.recv_bytes);
+  return at - contribution < before_end ? transfer.recv + (at - contribution)
+                                        : op.ring + (at - contribution - before_end);
 }
 
 // Receives header and payload in one call, because their places are known beforehand.
@@ -341,6 +359,7 @@ void PairEngine<Link>::end_receive_if_complete(Peer& peer) {
   const size_t contribution = contribution_of(op);
   if (op.reduced < contribution) return;
   if (peer.got < sizeof(OpHeader) + contribution + op.transfers[peer.rank].recv_bytes) return;
+  op.arrived |= uint32_t{1} << op.transfers[peer.rank].round;
   --op.receives_left;
   ++peer.recv_sequence;
   end_if_done(op);
@@ -359,9 +378,13 @@ void PairEngine<Link>::end_if_done(Op& op) {
 template <IsPairLink Link>
 size_t PairEngine<Link>::chunk_for(size_t peers) {
   constexpr size_t kLeast = size_t{256} << 10, kMost = size_t{1} << 20, kTogether = size_t{4} << 20;
-  static_assert(kExchangedWhole <= kLeast);
-  constexpr size_t kWhole = 64;  // no element spans two chunks, and every chunk is aligned
-  return std::clamp(kTogether / std::max<size_t>(peers, 1), kLeast, kMost) / kWhole * kWhole;
+  // Of more than 64 ranks the chunks are smaller, so that all together do not fill the memory.
+  constexpr size_t kLeastOfMany = size_t{16} << 10, kTogetherOfMany = size_t{16} << 20;
+  static_assert(kExchangedWhole <= kLeast);  // and PairwiseGroup sends less whole to many ranks
+  constexpr size_t kWhole = 64;              // no element spans two chunks, and every chunk is aligned
+  const size_t others = std::max<size_t>(peers, 1);
+  const size_t least = std::clamp(kTogetherOfMany / others, kLeastOfMany, kLeast);
+  return std::clamp(kTogether / others, least, kMost) / kWhole * kWhole;
 }
 
 template <IsPairLink Link>
