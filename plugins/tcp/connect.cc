@@ -151,6 +151,10 @@ std::unique_ptr<sdk::Group> Tcp::connect(const tsr_rendezvous& where) {
                               return mesh->address().port;
                             }};
   Meeting meeting = meet(options);
+  if (meeting.addresses.empty()) {
+    const MeshOptions learner{meeting.group, where.rank, {}, where.timeout_s, options.deadline, proxied_};
+    meeting.addresses = mesh->learn(learner, where.world_size, meeting.teacher);
+  }
   Members members{std::move(meeting.addresses), std::vector<int32_t>(static_cast<size_t>(where.world_size))};
   std::iota(members.names.begin(), members.names.end(), 0);
   return std::make_unique<Group>(std::move(job), meeting.group, where.rank, std::move(members), *mesh, where.timeout_s,

@@ -58,10 +58,12 @@ struct MeshBuilder::Impl {
   void visit(const SocketPtr& socket, const Hello& hello) {
     error_code gone;
     const Endpoint from = socket->remote_endpoint(gone);
+    const bool learns = hello.purpose == Purpose::kAddresses && teacher_of(hello.rank) == options->rank;
     const bool fits = hello.group == options->group && hello.target == options->rank &&
                       hello.world_size == world_size() && hello.rank > options->rank && hello.rank < world_size() &&
-                      (hello.purpose == Purpose::kData || hello.purpose == Purpose::kControl);
+                      (learns || hello.purpose == Purpose::kData || hello.purpose == Purpose::kControl);
     if (gone || !fits) return door.refuse(from, "it is not a rank of this group");
+    if (learns) return asio::co_spawn(io, teach(socket), asio::detached);
     keep(hello.rank, hello.purpose, *socket);
   }
 
@@ -70,6 +72,30 @@ struct MeshBuilder::Impl {
     if (place) return;
     place = take(socket, options->timeout_s);
     if (--missing == 0) io.stop();
+  }
+
+  // Sends everybody's address. A rank that did not get it whole calls again, and one that did will connect.
+  Task<> teach(SocketPtr socket) {
+    error_code gone;
+    const std::vector<Address>& all = options->members.addresses;
+    co_await asio::async_write(*socket, asio::buffer(all.data(), all.size() * sizeof(Address)),
+                               asio::redirect_error(use_awaitable, gone));
+  }
+
+  Task<> learn(Hello hello, Address where) {
+    while (true) {
+      auto socket = std::make_shared<TcpSocket>(io);
+      if (co_await reach(socket, hello, where, hello.rank, hello.target)) {
+        error_code gone;
+        co_await asio::async_read(*socket, asio::buffer(learnt.data(), learnt.size() * sizeof(Address)),
+                                  asio::redirect_error(use_awaitable, gone));
+        if (!gone) break;
+      }
+      asio::steady_timer pause(io, milliseconds(50));
+      co_await pause.async_wait(use_awaitable);
+    }
+    missing = 0;
+    io.stop();
   }
 
   // Calls a lower rank, which already listens; retries after failures until the deadline.
@@ -82,19 +108,20 @@ struct MeshBuilder::Impl {
     hello.world_size = world_size();
     while (true) {
       auto socket = std::make_shared<TcpSocket>(io);
-      if (co_await reach(socket, hello)) co_return keep(rank, purpose, *socket);
+      const Address& where = options->members.addresses[static_cast<size_t>(rank)];
+      if (co_await reach(socket, hello, where, name(hello.rank), name(rank))) co_return keep(rank, purpose, *socket);
       asio::steady_timer pause(io, milliseconds(50));
       co_await pause.async_wait(use_awaitable);
     }
   }
 
-  Task<bool> reach(SocketPtr socket, Hello hello) {
+  Task<bool> reach(SocketPtr socket, Hello hello, Address where, int32_t caller, int32_t called) {
     const Cutoff cutoff(socket, milliseconds(5000));
     try {
       Route route;
-      route.to = options->members.addresses[hello.target];
-      route.caller = name(hello.rank);
-      route.called = name(hello.target);
+      route.to = where;
+      route.caller = caller;
+      route.called = called;
       co_await tcp::call(*socket, route, options->proxied);
       co_await knock(*socket, token, hello, route.to);
       co_return true;
@@ -103,22 +130,48 @@ struct MeshBuilder::Impl {
     }
   }
 
+  void spawn(Task<> task) {
+    asio::co_spawn(io, std::move(task), [this](const std::exception_ptr& e) {
+      if (!e) return;
+      error = e;
+      io.stop();
+    });
+  }
+
+  void run() {
+    io.restart();
+    io.run_until(options->deadline);
+    if (error) std::rethrow_exception(error);
+  }
+
+  std::vector<Address> learn(int32_t world, const Address& where) {
+    Hello hello;
+    hello.group = options->group;
+    hello.purpose = Purpose::kAddresses;
+    hello.rank = options->rank;
+    hello.target = teacher_of(hello.rank);
+    hello.world_size = world;
+    learnt.resize(static_cast<size_t>(world));
+    missing = 1;
+    spawn(learn(hello, where));
+    run();
+    if (missing == 0) return std::move(learnt);
+    const std::string teacher = "rank " + std::to_string(hello.target);
+    throw sdk::Failure(TSR_DEADLINE_EXCEEDED,
+                       "tcp: " + teacher + " did not tell rank " + std::to_string(hello.rank) +
+                           " the ranks' addresses within " + sdk::seconds_text(options->timeout_s),
+                       hello.target);
+  }
+
   std::vector<Link> connect() {
     links = std::vector<Link>(options->members.addresses.size());
     missing = 2 * (world_size() - 1);
     if (missing == 0) return std::move(links);
     door.open([this](const SocketPtr& socket, const Hello& hello) { visit(socket, hello); });
     for (int32_t rank = 0; rank < options->rank; ++rank) {
-      for (Purpose purpose : {Purpose::kData, Purpose::kControl}) {
-        asio::co_spawn(io, call(rank, purpose), [this](const std::exception_ptr& e) {
-          if (!e) return;
-          error = e;
-          io.stop();
-        });
-      }
+      for (Purpose purpose : {Purpose::kData, Purpose::kControl}) spawn(call(rank, purpose));
     }
-    io.run_until(options->deadline);
-    if (error) std::rethrow_exception(error);
+    run();
     if (missing > 0) throw_missing();
     return std::move(links);
   }
@@ -139,7 +192,8 @@ struct MeshBuilder::Impl {
   Door door;
   const MeshOptions* options = nullptr;
   std::vector<Link> links;
-  int missing = 0;  // number of connections
+  int missing = 0;              // number of connections
+  std::vector<Address> learnt;  // by rank
   std::exception_ptr error;
 };
 
@@ -156,6 +210,11 @@ MeshBuilder::MeshBuilder(sdk::Host host, std::string token, const Address& own) 
 MeshBuilder::~MeshBuilder() = default;
 
 Address MeshBuilder::address() const { return to_address(impl_->door.endpoint()); }
+
+std::vector<Address> MeshBuilder::learn(const MeshOptions& options, int32_t world_size, const Address& where) {
+  impl_->options = &options;
+  return impl_->learn(world_size, where);
+}
 
 std::vector<Link> MeshBuilder::connect(const MeshOptions& options) {
   impl_->options = &options;

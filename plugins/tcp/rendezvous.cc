@@ -21,7 +21,7 @@ using std::chrono::milliseconds;
 // A message from rank 0 to the ranks that have arrived: this header, then `bytes` bytes.
 enum class NoticeKind : uint32_t {
   kWaiting = 1,  // text to report if the deadline passes now: who has not arrived
-  kMet = 2,      // the group's id, then one Address per rank
+  kMet = 2,      // the group's id, then one Address per rank, or only the teacher's
   kRefused = 3   // the reason why meeting is impossible, as text
 };
 struct Notice {
@@ -30,8 +30,9 @@ struct Notice {
   uint32_t bytes = 0;
   int32_t at_fault = -1;  // sdk::Blame::rank of a text
 };
-// How often waiting ranks hear who is missing. Of hundreds of ranks, several arrive in that time.
-constexpr milliseconds kNews{50};
+// Before its deadline, a waiting rank asks who is missing: by one byte, to which rank 0 answers with kWaiting.
+constexpr std::chrono::seconds kAsksBefore{1};
+constexpr milliseconds kAsksEvery{100};
 // Time for the last notice, which all ranks that are not stopped take at once.
 constexpr std::chrono::seconds kFarewell{2};
 constexpr uint32_t kMaxNotice = sizeof(GroupId) + kMaxRanks * sizeof(Address);
@@ -120,7 +121,7 @@ class Master : Side {
     try {
       open();
       if (!run()) fail_as(TSR_DEADLINE_EXCEEDED, who_is_missing());
-      dismiss(met_notice());
+      dismiss();
     } catch (const sdk::Failure& failure) {
       dismiss(notice(NoticeKind::kRefused, failure.what(), failure.rank()));
       throw;
@@ -145,7 +146,6 @@ class Master : Side {
     at_ = " at " + to_text(own_);
     meeting_.addresses[0] = to_address({own_.address(), options_.listen(to_address(own_))});
     door_->open([this](const SocketPtr& socket, const Hello& hello) { visit(socket, hello); });
-    spawn(tell_news());
   }
 
   // Listens at the first address that belongs to this machine.
@@ -191,34 +191,32 @@ class Master : Side {
     asio::co_spawn(io_, watch(hello.rank, seat), asio::detached);
     if (std::find(arrived_.begin() + 1, arrived_.end(), nullptr) == arrived_.end()) return stop();
     tell(seat, notice(NoticeKind::kWaiting, who_is_missing()));
-    news_ = true;
   }
 
-  Task<> tell_news() {
-    asio::steady_timer timer(io_);
-    while (!over_) {
-      timer.expires_after(kNews);
-      co_await timer.async_wait(use_awaitable);
-      if (std::exchange(news_, false) && !over_) tell_all(notice(NoticeKind::kWaiting, who_is_missing()));
-    }
-  }
-
-  // A guest sends nothing more. Any data, or the end of the connection, means that it is gone.
+  // A guest only asks. The end of the connection means that it is gone.
   Task<> watch(int32_t rank, SeatPtr seat) {
-    char byte;
+    char question;
     error_code error;
-    co_await seat->socket->async_read_some(asio::buffer(&byte, 1), asio::redirect_error(use_awaitable, error));
-    if (over_ || arrived_[rank] != seat || error == asio::error::operation_aborted) co_return;
+    while (true) {
+      co_await seat->socket->async_read_some(asio::buffer(&question, 1), asio::redirect_error(use_awaitable, error));
+      if (over_ || arrived_[rank] != seat || error == asio::error::operation_aborted) co_return;
+      if (error) break;
+      tell(seat, notice(NoticeKind::kWaiting, who_is_missing()));
+    }
     arrived_[rank] = nullptr;
-    news_ = true;
     options_.host.log(TSR_LOG_WARNING, "tcp: rendezvous: rank " + std::to_string(rank) + " arrived and left again");
   }
 
-  std::string met_notice() const {
-    std::string payload(sizeof(GroupId) + meeting_.addresses.size() * sizeof(Address), '\0');
-    std::memcpy(payload.data(), meeting_.group.data(), sizeof(GroupId));
-    std::memcpy(payload.data() + sizeof(GroupId), meeting_.addresses.data(),
-                meeting_.addresses.size() * sizeof(Address));
+  std::string met_notice(size_t rank) const {
+    const auto bytes = [](const auto& of, size_t size) {
+      return std::string_view(reinterpret_cast<const char*>(of), size);
+    };
+    std::string payload(bytes(meeting_.group.data(), sizeof(GroupId)));
+    if (options_.world_size > kToldByRank0) {
+      payload += bytes(&meeting_.addresses[teacher_of(static_cast<int32_t>(rank))], sizeof(Address));
+    } else {
+      payload += bytes(meeting_.addresses.data(), meeting_.addresses.size() * sizeof(Address));
+    }
     return notice(NoticeKind::kMet, payload);
   }
 
@@ -254,11 +252,6 @@ class Master : Side {
     ++listening_;
     asio::co_spawn(io_, talk_to(seat), asio::detached);
   }
-  void tell_all(const std::string& message) {
-    for (const SeatPtr& seat : arrived_) {
-      if (seat) tell(seat, message);
-    }
-  }
   Task<> talk_to(SeatPtr seat) {
     error_code gone;
     while (!gone && !seat->next.empty()) {
@@ -269,11 +262,14 @@ class Master : Side {
     --listening_;
   }
 
-  // Sends the last notice. A guest that died or does not read it will be missing when the ranks connect.
-  void dismiss(const std::string& message) {
+  // Sends the last notice: `refusal`, or that all have met. A guest that died or does not read it will be missing when
+  // the ranks connect.
+  void dismiss(const std::string& refusal = "") {
     over_ = true;
     if (door_) door_->close();
-    tell_all(message);
+    for (size_t rank = 1; rank < arrived_.size(); ++rank) {
+      if (arrived_[rank]) tell(arrived_[rank], refusal.empty() ? met_notice(rank) : refusal);
+    }
     io_.restart();
     const auto until = std::chrono::steady_clock::now() + kFarewell;
     while (listening_ > 0 && io_.run_one_until(until) > 0) {
@@ -287,7 +283,6 @@ class Master : Side {
   Endpoint own_;
   std::string at_;
   int listening_ = 0;  // guests that are being sent a message
-  bool news_ = false;  // something changed since the waiting ranks last heard who is missing
   bool over_ = false;
 };
 
@@ -315,6 +310,7 @@ class Guest : Side {
       for (const Endpoint& master : masters_) {
         auto socket = std::make_shared<TcpSocket>(io_);
         if (!co_await arrive(socket, master)) continue;
+        spawn(ask(socket));
         co_await listen_to(*socket);
         stop();
         co_return;
@@ -345,6 +341,17 @@ class Guest : Side {
     }
   }
 
+  Task<> ask(std::shared_ptr<TcpSocket> socket) {
+    using std::chrono::steady_clock;
+    const auto left = options_.deadline - steady_clock::now();
+    asio::steady_timer timer(io_, options_.deadline - std::min<steady_clock::duration>(kAsksBefore, left / 2));
+    const char question = '?';
+    for (error_code gone; !gone; timer.expires_after(kAsksEvery)) {
+      co_await timer.async_wait(use_awaitable);
+      co_await asio::async_write(*socket, asio::buffer(&question, 1), asio::redirect_error(use_awaitable, gone));
+    }
+  }
+
   Task<> listen_to(TcpSocket& socket) {
     while (true) {
       Notice head;
@@ -366,12 +373,14 @@ class Guest : Side {
   }
 
   void read_meeting(const std::string& payload) {
-    meeting_.addresses.resize(static_cast<size_t>(options_.world_size));
-    if (payload.size() != sizeof(GroupId) + meeting_.addresses.size() * sizeof(Address)) {
+    const bool has_teacher = options_.world_size > kToldByRank0;
+    if (!has_teacher) meeting_.addresses.resize(static_cast<size_t>(options_.world_size));
+    const size_t bytes = has_teacher ? sizeof(Address) : meeting_.addresses.size() * sizeof(Address);
+    if (payload.size() != sizeof(GroupId) + bytes) {
       fail_as(TSR_DATA_LOSS, {"tcp: rank 0 sent a damaged list of addresses", 0});
     }
     std::memcpy(meeting_.group.data(), payload.data(), sizeof(GroupId));
-    std::memcpy(meeting_.addresses.data(), payload.data() + sizeof(GroupId), payload.size() - sizeof(GroupId));
+    std::memcpy(has_teacher ? &meeting_.teacher : meeting_.addresses.data(), payload.data() + sizeof(GroupId), bytes);
   }
 
   Meeting meeting_;

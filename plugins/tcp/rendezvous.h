@@ -1,4 +1,5 @@
-// Lets ranks find each other: all knock at rank 0, which sends everybody's address to everybody.
+// Lets ranks find each other: all knock at rank 0, which sends everybody's address to everybody, or in large groups the
+// address of one rank that knows the others (kToldByRank0).
 #pragma once
 
 #include <chrono>
@@ -29,7 +30,8 @@ struct RendezvousOptions {
 
 struct Meeting {
   GroupId group{};
-  std::vector<Address> addresses;  // per rank
+  std::vector<Address> addresses;  // per rank; empty: ask `teacher` for them (MeshBuilder::learn())
+  Address teacher;
 };
 
 // Blocks until all ranks have met. On every rank, throws Failure(TSR_DEADLINE_EXCEEDED) that names the ranks that never

@@ -18,11 +18,16 @@ using Nonce = std::array<uint8_t, 16>;
 using GroupId = std::array<uint8_t, 16>;
 using Mac = std::array<uint8_t, 32>;
 
-inline constexpr uint64_t kHelloMagic = 0x3130504354525354;  // "TSRTCP01"
+inline constexpr uint64_t kHelloMagic = 0x3230504354525354;  // "TSRTCP02"
 inline constexpr int32_t kMaxRanks = 4096;
 
+// The largest group to whose ranks rank 0 sends everybody's address. In larger ones it sends each rank the address of
+// another one, which has the list from a third: the list goes down a tree with two branches at each rank.
+inline constexpr int32_t kToldByRank0 = 16;
+constexpr int32_t teacher_of(int32_t rank) { return (rank - 1) / 2; }
+
 // The purpose of a connection.
-enum class Purpose : uint32_t { kRendezvous = 0, kData = 1, kControl = 2 };
+enum class Purpose : uint32_t { kRendezvous = 0, kData = 1, kControl = 2, kAddresses = 3 };
 
 // The first message of every connection, from the side that connects.
 struct Hello {
