@@ -1,0 +1,42 @@
+// The control paths of a job with many ranks: what each costs the busiest rank, and how long it takes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "world.h"
+
+namespace tessera::tcp::simulation {
+
+struct PathCost {
+  std::string name;
+  Traffic sent, received;  // of the rank with most of each
+  double seconds = 0;      // until the last rank is done
+};
+
+enum class Trouble { kNone, kDead, kSlow };
+
+struct LargeJob {
+  int ranks = 64;
+  Network network;
+  Trouble trouble = Trouble::kNone;  // of the rank in the middle, before the job's last barrier
+  size_t plan_bytes = size_t{64} << 10;
+  double timeout_s = 30;
+};
+
+struct LargeReport {
+  std::vector<PathCost> paths;
+  std::string problem;  // what went wrong against expectation; empty: nothing
+};
+
+// Connects, plans, steps, saves and ends as the core does. With trouble it ends as ranks notice it.
+LargeReport run_large(const LargeJob& job);
+
+// The rendezvous and the way of the addresses (rendezvous.h), by its messages alone: its code works on sockets, which
+// are not simulated.
+PathCost simulate_meeting(int ranks, const Network& network);
+
+// Bytes that a rank's engine keeps for its links to the others.
+size_t bookkeeping_of(int ranks);
+
+}  // namespace tessera::tcp::simulation

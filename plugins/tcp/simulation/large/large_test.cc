@@ -1,0 +1,127 @@
+// Bounds what the control paths of many ranks cost the busiest one. To print the figures of one size:
+//   tcp_large_simulation_test --ranks 4096 [--latency-us 20] [--message-us 2] [--gbit 100]
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+
+#include "../../wire.h"
+#include "job.h"
+
+namespace tessera::tcp::simulation {
+namespace {
+
+int64_t rounds_of(int ranks) { return std::bit_width(static_cast<unsigned>(ranks - 1)); }
+
+const PathCost& path(const LargeReport& report, const std::string& name) {
+  for (const PathCost& cost : report.paths) {
+    if (cost.name == name) return cost;
+  }
+  ADD_FAILURE() << "no path \"" << name << "\"";
+  static const PathCost kNone;
+  return kNone;
+}
+
+void expect_messages(const PathCost& cost, int64_t most) {
+  EXPECT_LE(cost.sent.messages, most) << cost.name;
+  EXPECT_LE(cost.received.messages, most) << cost.name;
+}
+
+// Barriers and all_gathers cost a message for each round; a step's headers and the end one for each other rank.
+void check_healthy(int ranks) {
+  LargeJob job{.ranks = ranks};
+  const LargeReport report = run_large(job);
+  EXPECT_EQ(report.problem, "");
+  const int64_t rounds = rounds_of(ranks), others = ranks - 1;
+  expect_messages(path(report, "barrier"), rounds);
+  expect_messages(path(report, "plan, fingerprints"), 4 * rounds);
+  expect_messages(path(report, "step's headers"), others);
+  expect_messages(path(report, "save"), 7 * rounds);
+  expect_messages(path(report, "last barrier"), rounds + others);  // others may have ended
+  EXPECT_LE(path(report, "last barrier").sent.messages, rounds);
+  EXPECT_LE(path(report, "end").sent.messages, others);
+  // A plan passes each rank once in each round at most, with the sizes and digests of all ranks.
+  EXPECT_LE(path(report, "plan, fingerprints").sent.bytes,
+            rounds * static_cast<int64_t>(job.plan_bytes + 1000) + 40 * ranks);
+  EXPECT_LE(path(report, "save").sent.bytes, 40 * ranks + 1000 * rounds);
+  for (const PathCost& cost : report.paths) EXPECT_LT(cost.seconds, 1) << cost.name;
+}
+
+// A rank hears of a failure from its near ranks, and asks few who is late.
+void check_troubled(int ranks, Trouble trouble, const char* name) {
+  const LargeReport report = run_large({.ranks = ranks, .trouble = trouble, .plan_bytes = 1000});
+  EXPECT_EQ(report.problem, "");
+  const int64_t rounds = rounds_of(ranks), probes = trouble == Trouble::kSlow ? rounds * (rounds + 1) : 0;
+  // A rank may hear of it while it is still saving.
+  EXPECT_LE(path(report, name).sent.messages, (7 + 2) * rounds + probes);
+  EXPECT_LE(path(report, "end").sent.messages, ranks - 1);
+  EXPECT_LT(path(report, name).seconds, trouble == Trouble::kSlow ? 62 : 1);
+}
+
+// Each rank proves itself to rank 0, which tells it one address. The list of all passes each rank once, and twice on.
+void check_meeting(int ranks) {
+  const PathCost cost = simulate_meeting(ranks, {});
+  EXPECT_LE(cost.sent.messages, 4 * ranks + 20);
+  EXPECT_LE(cost.received.messages, 2 * ranks + 20);
+  EXPECT_LE(cost.sent.bytes, 500 * ranks);
+  EXPECT_LT(cost.seconds, 1);
+}
+
+class Large : public testing::TestWithParam<int> {};
+TEST_P(Large, Healthy) { check_healthy(GetParam()); }
+TEST_P(Large, DeadRank) { check_troubled(GetParam(), Trouble::kDead, "dead rank"); }
+TEST_P(Large, SlowRank) { check_troubled(GetParam(), Trouble::kSlow, "slow rank"); }
+TEST_P(Large, Meeting) { check_meeting(GetParam()); }
+TEST_P(Large, BookkeepingGrowsWithTheRanks) {
+  EXPECT_LE(bookkeeping_of(GetParam()), static_cast<size_t>(GetParam()) * 2048 + 65536);
+}
+INSTANTIATE_TEST_SUITE_P(Some, Large, testing::Values(17, 64, 100, 256));
+INSTANTIATE_TEST_SUITE_P(Long, Large, testing::Values(1024, 4096));
+
+void print(const PathCost& cost) {
+  std::printf("%-20s %9lld %12lld %9lld %12lld %11.3f\n", cost.name.c_str(), static_cast<long long>(cost.sent.messages),
+              static_cast<long long>(cost.sent.bytes), static_cast<long long>(cost.received.messages),
+              static_cast<long long>(cost.received.bytes), 1e3 * cost.seconds);
+}
+
+void print_all(const LargeJob& job) {
+  std::printf("%d ranks: the busiest rank of each path\n%-20s %9s %12s %9s %12s %11s\n", job.ranks, "path", "sent",
+              "bytes", "received", "bytes", "virtual ms");
+  print(simulate_meeting(job.ranks, job.network));
+  for (const Trouble trouble : {Trouble::kNone, Trouble::kDead, Trouble::kSlow}) {
+    LargeJob one = job;
+    one.trouble = trouble;
+    const LargeReport report = run_large(one);
+    for (const PathCost& cost : report.paths) {
+      if (trouble == Trouble::kNone || cost.name == "dead rank" || cost.name == "slow rank") print(cost);
+    }
+    std::cout << std::flush << report.problem;
+  }
+  std::printf("sockets of a rank    %9d\nbookkeeping, bytes   %9zu\n", 2 * (job.ranks - 1), bookkeeping_of(job.ranks));
+}
+
+}  // namespace
+}  // namespace tessera::tcp::simulation
+
+int main(int argc, char** argv) {
+  using namespace tessera::tcp::simulation;
+  testing::InitGoogleTest(&argc, argv);
+  LargeJob job{.ranks = 0};
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const double number = std::strtod(argv[i + 1], nullptr);
+    if (std::strcmp(argv[i], "--ranks") == 0) job.ranks = static_cast<int>(number);
+    if (std::strcmp(argv[i], "--latency-us") == 0) job.network.latency_s = number * 1e-6;
+    if (std::strcmp(argv[i], "--message-us") == 0) job.network.message_s = number * 1e-6;
+    if (std::strcmp(argv[i], "--gbit") == 0) job.network.bytes_per_s = number * 1e9 / 8;
+  }
+  if (argc == 1) return RUN_ALL_TESTS();
+  if (job.ranks < 2 || job.ranks > tessera::tcp::kMaxRanks) {
+    std::cerr << "--ranks must be 2 to " << tessera::tcp::kMaxRanks << ", the most that tcp connects\n";
+    return 2;
+  }
+  print_all(job);
+  return 0;
+}
