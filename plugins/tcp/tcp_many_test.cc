@@ -75,6 +75,21 @@ void use(sdk::Group& group) {
 TEST(ManyRanks, ExchangeInRounds) { with_groups(kWorld, use); }
 TEST(ManyRanks, ExchangeInRoundsOverSockets) { with_groups(kWorld, use, R"({"shm": false})"); }
 
+// A header of 64 bytes and 4 bytes of data go only to those who get something.
+TEST(ManyRanks, SendNothingToThoseForWhomTheyHaveNothing) {
+  with_groups(kWorld, [](sdk::Group& group) {
+    const uint64_t before = group.bytes_sent();
+    exchange_some(group);
+    uint64_t called = 0;
+    for (int r = 0; r < kWorld; ++r) called += r != group.rank() && (group.rank() + 2 * r) % 7 == 0;
+    EXPECT_GT(called, 0u);
+    EXPECT_EQ(group.bytes_sent() - before, 68 * called);
+    const uint64_t then = group.bytes_sent();
+    finish(group.barrier(call("step")));
+    EXPECT_EQ(group.bytes_sent() - then, 64u * 5);  // rounds
+  });
+}
+
 TEST(ManyRanks, AreSplit) {
   with_groups(kWorld, [](sdk::Group& group) {
     const std::unique_ptr<sdk::Group> part = group.split(group.rank() % 19 == 0, -group.rank(), call("split"));

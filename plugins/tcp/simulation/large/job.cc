@@ -83,6 +83,7 @@ class Run {
     options.rank = rank;
     options.timeout_s = job_.timeout_s;
     options.spin_us = 0;
+    options.direct_world = job_.direct_world;
     for (int r = 0; r < job_.ranks; ++r) {
       options.links.emplace_back(rank, r);
       options.names.push_back(r);

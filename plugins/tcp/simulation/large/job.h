@@ -22,6 +22,7 @@ struct LargeJob {
   Trouble trouble = Trouble::kNone;  // of the rank in the middle, before the job's last barrier
   size_t plan_bytes = size_t{64} << 10;
   double timeout_s = 30;
+  int direct_world = 16;  // sdk::PairEngineOptions::direct_world
 };
 
 struct LargeReport {

@@ -1,5 +1,5 @@
 // Bounds what the control paths of many ranks cost the busiest one. To print the figures of one size:
-//   tcp_large_simulation_test --ranks 4096 [--latency-us 20] [--message-us 2] [--gbit 100]
+//   tcp_large_simulation_test --ranks 4096 [--latency-us 20] [--message-us 2] [--gbit 100] [--direct 16]
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -113,6 +113,7 @@ int main(int argc, char** argv) {
   for (int i = 1; i + 1 < argc; i += 2) {
     const double number = std::strtod(argv[i + 1], nullptr);
     if (std::strcmp(argv[i], "--ranks") == 0) job.ranks = static_cast<int>(number);
+    if (std::strcmp(argv[i], "--direct") == 0) job.direct_world = static_cast<int>(number);
     if (std::strcmp(argv[i], "--latency-us") == 0) job.network.latency_s = number * 1e-6;
     if (std::strcmp(argv[i], "--message-us") == 0) job.network.message_s = number * 1e-6;
     if (std::strcmp(argv[i], "--gbit") == 0) job.network.bytes_per_s = number * 1e9 / 8;
