@@ -10,7 +10,7 @@ using boost::system::error_code;
 
 constexpr std::chrono::milliseconds kPatience{5000};  // limit for a connection that has not proved itself
 constexpr Mac kRefusal{};                             // sent in place of a proof, which is never all zeros
-constexpr size_t kMaxInside = 256;                    // bound on connections examined at once
+constexpr size_t kMaxInside = 256;                    // bound on strangers examined at once
 constexpr int kMaxLogged = 100;
 
 // Thrown inside examine() if the caller is a stranger.
@@ -92,7 +92,7 @@ Task<> Door::accept_all() {
     } else if (options_.token.empty() && !from.address().is_loopback()) {
       refuse(from, "without TESSERA_JOB_TOKEN only loopback addresses are accepted");
     } else {
-      if (inside_.size() >= kMaxInside) make_room();
+      if (inside_.size() >= kMaxInside + expected_) make_room();
       asio::co_spawn(acceptor_.get_executor(), examine(std::move(socket), from), asio::detached);
     }
   }
@@ -108,25 +108,33 @@ void Door::make_room() {
   inside_.pop_front();
 }
 
+// Hears the guest's hello and its proof that it knows the token; returns the proof that this side does.
+Task<Mac> Door::proof_of(std::shared_ptr<TcpSocket> socket, Hello& hello) {
+  const Cutoff cutoff(socket, kPatience);
+  co_await asio::async_read(*socket, asio::buffer(&hello, sizeof(hello)), use_awaitable);
+  if (hello.magic != kHelloMagic) throw Stranger{"it does not speak this protocol"};
+  const Nonce challenge = random_nonce();
+  co_await asio::async_write(*socket, asio::buffer(challenge), use_awaitable);
+  Mac its;
+  co_await asio::async_read(*socket, asio::buffer(its), use_awaitable);
+  const Address here = to_address(socket->local_endpoint());
+  if (!equal(its, proof(options_.token, Role::kCaller, hello, here, challenge))) {
+    error_code ignored;
+    co_await asio::async_write(*socket, asio::buffer(kRefusal), asio::redirect_error(use_awaitable, ignored));
+    throw Stranger{"it has another token"};
+  }
+  co_return proof(options_.token, Role::kCalled, hello, here, challenge);
+}
+
 Task<> Door::examine(std::shared_ptr<TcpSocket> socket, Endpoint from) {
   inside_.push_back(socket);
   std::string problem;
   Hello hello;
   try {
-    const Cutoff cutoff(socket, kPatience);
-    co_await asio::async_read(*socket, asio::buffer(&hello, sizeof(hello)), use_awaitable);
-    if (hello.magic != kHelloMagic) throw Stranger{"it does not speak this protocol"};
-    const Nonce challenge = random_nonce();
-    co_await asio::async_write(*socket, asio::buffer(challenge), use_awaitable);
-    Mac its;
-    co_await asio::async_read(*socket, asio::buffer(its), use_awaitable);
-    const Address here = to_address(socket->local_endpoint());
-    if (!equal(its, proof(options_.token, Role::kCaller, hello, here, challenge))) {
-      error_code ignored;
-      co_await asio::async_write(*socket, asio::buffer(kRefusal), asio::redirect_error(use_awaitable, ignored));
-      throw Stranger{"it has another token"};
-    }
-    const Mac mine = proof(options_.token, Role::kCalled, hello, here, challenge);
+    const Mac mine = co_await proof_of(socket, hello);
+    // From here on the guest is no stranger, who could be shown out to make room: it believes that it is admitted as soon
+    // as it has this side's proof. These few bytes fit into a new connection's buffer.
+    inside_.remove(socket);
     co_await asio::async_write(*socket, asio::buffer(mine), use_awaitable);
   } catch (const Stranger& stranger) {
     problem = stranger.why;
@@ -137,6 +145,7 @@ Task<> Door::examine(std::shared_ptr<TcpSocket> socket, Endpoint from) {
     problem = e.what();
   }
   inside_.remove(socket);
+  if (problem.empty() && !socket->is_open()) problem = "it was shown out as it proved itself";
   if (!problem.empty()) {
     refuse(from, problem);
   } else if (hello.rank < 0 || hello.rank >= kMaxRanks || hello.port < 0 || hello.port > 65535) {

@@ -57,19 +57,23 @@ class Door {
   Endpoint endpoint() const { return acceptor_.local_endpoint(); }
   // Calls `visit`, from the io_context, for everyone who knows the token. The door must outlive the io_context's run.
   void open(Visit visit);
+  // So many more guests than strangers are examined at once.
+  void expect(size_t guests) { expected_ = guests; }
   void close();
   void refuse(const Endpoint& who, const std::string& why);  // logs; the caller drops the connection
 
  private:
   Task<> accept_all();
   void make_room();
+  Task<Mac> proof_of(std::shared_ptr<TcpSocket> socket, Hello& hello);
   Task<> examine(std::shared_ptr<TcpSocket> socket, Endpoint from);
 
   DoorOptions options_;
   asio::ip::tcp::acceptor acceptor_;
   Visit visit_;
   std::list<std::shared_ptr<TcpSocket>> inside_;  // being examined, oldest first
-  int refused_ = 0;                               // number so far
+  size_t expected_ = 0;
+  int refused_ = 0;  // number so far
 };
 
 // The caller's side: connects directly or through a proxy, as `proxied` says. Throws boost::system::system_error.

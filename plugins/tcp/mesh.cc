@@ -69,9 +69,9 @@ struct MeshBuilder::Impl {
 
   void keep(int32_t rank, Purpose purpose, TcpSocket& socket) {
     Fd& place = purpose == Purpose::kData ? links[rank].data : links[rank].control;
-    if (place) return;
+    const bool again = static_cast<bool>(place);  // the caller has given up its first call
     place = take(socket, options->timeout_s);
-    if (--missing == 0) io.stop();
+    if (!again && --missing == 0) io.stop();
   }
 
   // Sends everybody's address. A rank that did not get it whole calls again, and one that did will connect.
@@ -124,7 +124,7 @@ struct MeshBuilder::Impl {
       route.called = called;
       co_await tcp::call(*socket, route, options->proxied);
       co_await knock(*socket, token, hello, route.to);
-      co_return true;
+      co_return socket->is_open();  // false if the time was over in this moment
     } catch (const boost::system::system_error&) {
       co_return false;
     }
@@ -167,6 +167,7 @@ struct MeshBuilder::Impl {
     links = std::vector<Link>(options->members.addresses.size());
     missing = 2 * (world_size() - 1);
     if (missing == 0) return std::move(links);
+    door.expect(static_cast<size_t>(missing));
     door.open([this](const SocketPtr& socket, const Hello& hello) { visit(socket, hello); });
     for (int32_t rank = 0; rank < options->rank; ++rank) {
       for (Purpose purpose : {Purpose::kData, Purpose::kControl}) spawn(call(rank, purpose));

@@ -145,6 +145,7 @@ class Master : Side {
     own_ = door_->endpoint();
     at_ = " at " + to_text(own_);
     meeting_.addresses[0] = to_address({own_.address(), options_.listen(to_address(own_))});
+    door_->expect(arrived_.size());
     door_->open([this](const SocketPtr& socket, const Hello& hello) { visit(socket, hello); });
   }
 
