@@ -19,7 +19,8 @@ namespace {
 void check(const tsr_rendezvous& where) {
   sdk::check_rendezvous("tcp", where);
   if (where.world_size > kMaxRanks) {
-    sdk::fail(TSR_INVALID_ARGUMENT, "tcp: there are at most ", kMaxRanks, " ranks, not ", where.world_size);
+    sdk::fail(TSR_INVALID_ARGUMENT, "tcp: there are at most ", kMaxRanks, " ranks, not ", where.world_size,
+              ": use another transport, such as mpi");
   }
   if (where.world_size == 1) return;
   if (where.master_addr == nullptr || where.master_addr[0] == '\0') {
