@@ -230,7 +230,7 @@ class PairEngine {  // in the form that PairwiseGroup needs
   };
   std::optional<Debt> debt_of(const Peer& peer, const Op& op) const;
   bool is_held_up(const Peer& peer, const Op& op, const Debt& debt) const;
-  void probe(const Op& op) noexcept;
+  void probe(const Op& op);
   void waits_no_more(const Op& op) noexcept;
   std::vector<int32_t> unacknowledging() const;
   bool poison(tsr_code code, const Blame& blame) noexcept;

@@ -59,7 +59,7 @@ class NoticeSocket {
   explicit NoticeSocket(int socket = -1) : socket_(socket) {}
 
   int descriptor() const { return socket_; }  // readable when there is a notice
-  // Best effort, without waiting. A socket that carries a notice or two in its life is never full.
+  // Best effort, without waiting. A socket that carries a few notices in its life is never full.
   void tell(const Notice& notice) const noexcept {
     [[maybe_unused]] const ssize_t told = ::send(socket_, &notice, sizeof(notice), MSG_DONTWAIT | MSG_NOSIGNAL);
   }

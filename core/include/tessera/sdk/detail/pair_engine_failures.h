@@ -130,7 +130,7 @@ void PairEngine<Link>::unreachable(Peer& peer, const Op& op, int error) {
 // Asks the ranks that owe this one something if their machines are there, and tells them, and those that asked, for whom
 // this rank waits. Called again if others say for whom they wait: that may be the one for whom this rank waits.
 template <IsPairLink Link>
-void PairEngine<Link>::probe(const Op& op) noexcept {
+void PairEngine<Link>::probe(const Op& op) {
   const Late late = who_is_late(op);
   const Notice notice(Notice::kProbe, rank_, TSR_OK, late.blame, late.in);
   const std::lock_guard lock(telling_);
