@@ -30,8 +30,8 @@ class MeshBuilder {
   ~MeshBuilder();
   Address address() const;
 
-  // Asks the rank's teacher, which listens at `where`, for everybody's address (kToldByRank0). The teacher answers in its
-  // connect(). `options` without members; throws as connect().
+  // Asks the rank's teacher, which listens at `where`, for everybody's address (kToldByRank0). The teacher answers in
+  // its connect(). `options` has no members; the failures are those of connect().
   std::vector<Address> learn(const MeshOptions& options, int32_t world_size, const Address& where);
 
   // Calls lower ranks and answers higher ones. The result is by rank; this rank's own entry is empty. Call it once.

@@ -35,9 +35,9 @@ constexpr uint64_t kSome = 200;
 constexpr uint64_t kSome = 1000;
 #endif
 TEST(Simulation, Some) { simulate_all(1, kSome); }
-TEST(Simulation, InRounds) { simulate_all(1, kSome, true); }
+TEST(Simulation, InRounds) { simulate_all(1, kSome / 4, true); }
 TEST(Long, Simulation) { simulate_all(1001, 100000); }
-TEST(Long, SimulationInRounds) { simulate_all(1001, 30000, true); }
+TEST(Long, SimulationInRounds) { simulate_all(1001, 10000, true); }
 
 // Seeds that have found bugs. A rank that gave up because of a third one was taken for dead, because the operation had
 // no time left to hear why (197, 415, 488). Of ranks that waited for each other because of a third, all were named

@@ -5,8 +5,9 @@
 // arguments with common messages, turns every operation into transfers, and ends the operation for all ranks if a call
 // is refused. In small groups all algorithms are direct: each rank exchanges with each other one, in one step or, for a
 // large all_reduce, in two. Beyond an engine's direct_world(), if it has one, barrier, all_gather and broadcast take
-// log2(n) rounds instead, with one message each (detail/pair_rounds.h). Deadlines and messages about failures belong to the engine. A transport with byte streams between
-// pairs takes its engine from sdk/pair_engine.h. One with its own engine uses the messages of sdk/pair_failures.h.
+// log2(n) rounds instead, with one message each (detail/pair_rounds.h). Deadlines and messages about failures belong to
+// the engine. A transport with byte streams between pairs takes its engine from sdk/pair_engine.h. One with its own
+// engine uses the messages of sdk/pair_failures.h.
 #pragma once
 
 #include <algorithm>

@@ -3,6 +3,9 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <iomanip>
 #include <memory>
 #include <sstream>
 
@@ -24,7 +27,7 @@ DLTensor bytes_view(std::vector<char>& data, int64_t& size) {
   return {data.data(), {kDLCPU, 0}, 1, sdk::dtype_of<uint8_t>(), &size, nullptr, 0};
 }
 
-// As ProcessGroup::all_gather_text(): sizes first.
+// Exchanges sizes first, like ProcessGroup::all_gather_text().
 std::vector<char> gather_text(sdk::Group& group, std::vector<char> text, const char* label) {
   const std::vector<int64_t> counts =
       sdk::all_gather_value(group, static_cast<int64_t>(text.size()), sdk::named_call(label, 0));
@@ -158,6 +161,26 @@ class Run {
 };
 
 }  // namespace
+
+std::string cannot_reach(int ranks) {
+  constexpr double kPerPair = 640, kGiB = double{1 << 30};  // bytes of two ranks' state for each other, about
+  std::ostringstream why;
+  if (ranks < 2 || ranks > kMaxRanks) {
+    why << "the simulation takes 2 to " << kMaxRanks << " ranks, the most that tcp connects, not " << ranks;
+    return why.str();
+  }
+  double free_bytes = 0;
+  std::ifstream lines("/proc/meminfo");
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("MemAvailable:")) free_bytes = 1024 * std::strtod(line.c_str() + 13, nullptr);
+  }
+  const double needed = kPerPair * ranks * ranks;
+  if (free_bytes > 0 && needed > free_bytes) {
+    why << std::fixed << std::setprecision(1) << "simulating " << ranks << " ranks takes about " << needed / kGiB
+        << " GiB of memory, but only " << free_bytes / kGiB << " GiB are free: take fewer ranks";
+  }
+  return why.str();
+}
 
 LargeReport run_large(const LargeJob& job) { return Run(job).run(); }
 

@@ -30,6 +30,9 @@ struct LargeReport {
   std::string problem;  // what went wrong against expectation; empty: nothing
 };
 
+// Empty, or a sentence that says why the simulation cannot reach this size.
+std::string cannot_reach(int ranks);
+
 // Connects, plans, steps, saves and ends as the core does. With trouble it ends as ranks notice it.
 LargeReport run_large(const LargeJob& job);
 

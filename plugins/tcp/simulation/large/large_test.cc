@@ -8,7 +8,6 @@
 #include <cstring>
 #include <iostream>
 
-#include "../../wire.h"
 #include "job.h"
 
 namespace tessera::tcp::simulation {
@@ -70,7 +69,16 @@ void check_meeting(int ranks) {
   EXPECT_LT(cost.seconds, 1);
 }
 
-class Large : public testing::TestWithParam<int> {};
+class Large : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    if (const std::string why = cannot_reach(GetParam()); !why.empty()) GTEST_SKIP() << why;
+  }
+};
+TEST(Reach, IsSaidInASentence) {
+  EXPECT_EQ(cannot_reach(64), "");
+  EXPECT_EQ(cannot_reach(5000), "the simulation takes 2 to 4096 ranks, the most that tcp connects, not 5000");
+}
 TEST_P(Large, Healthy) { check_healthy(GetParam()); }
 TEST_P(Large, DeadRank) { check_troubled(GetParam(), Trouble::kDead, "dead rank"); }
 TEST_P(Large, SlowRank) { check_troubled(GetParam(), Trouble::kSlow, "slow rank"); }
@@ -119,8 +127,8 @@ int main(int argc, char** argv) {
     if (std::strcmp(argv[i], "--gbit") == 0) job.network.bytes_per_s = number * 1e9 / 8;
   }
   if (argc == 1) return RUN_ALL_TESTS();
-  if (job.ranks < 2 || job.ranks > tessera::tcp::kMaxRanks) {
-    std::cerr << "--ranks must be 2 to " << tessera::tcp::kMaxRanks << ", the most that tcp connects\n";
+  if (const std::string why = cannot_reach(job.ranks); !why.empty()) {
+    std::cerr << why << '\n';
     return 2;
   }
   print_all(job);

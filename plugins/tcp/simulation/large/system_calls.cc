@@ -1,4 +1,4 @@
-// As ../system_calls.cc, for the large world: the linker calls these instead of the system's functions (--wrap).
+// The linker replaces the system's functions by these (--wrap), like ../system_calls.cc, for the large world.
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <time.h>

@@ -127,8 +127,8 @@ void PairEngine<Link>::unreachable(Peer& peer, const Op& op, int error) {
                                                        std::strerror(error) + ")"));
 }
 
-// Asks the ranks that owe this one something if their machines are there, and tells them, and those that asked, for whom
-// this rank waits. Called again if others say for whom they wait: that may be the one for whom this rank waits.
+// Asks the ranks that owe this one something if their machines are there. It tells them, and those that asked, for whom
+// this rank waits. If others then say for whom they wait, it is called again: this rank may wait for the same one.
 template <IsPairLink Link>
 void PairEngine<Link>::probe(const Op& op) {
   const Late late = who_is_late(op);
@@ -182,7 +182,7 @@ bool PairEngine<Link>::is_held_up(const Peer& peer, const Op& op, const Debt& de
 }
 
 // A peer's debt in this operation or an earlier one: no data have come, some of its own data are missing, or the rest
-// is missing, for which it may need others' data. A reduction asks no peer for more before all have sent as much, and in
+// is missing, for which it may need others' data. A reduction asks no peer for more before all have sent as much. In
 // rounds only the first one that is missing counts, so that ranks never blame each other in a circle.
 template <IsPairLink Link>
 std::optional<typename PairEngine<Link>::Debt> PairEngine<Link>::debt_of(const Peer& peer, const Op& op) const {

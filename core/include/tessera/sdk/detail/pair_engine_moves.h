@@ -378,9 +378,9 @@ void PairEngine<Link>::end_if_done(Op& op) {
 template <IsPairLink Link>
 size_t PairEngine<Link>::chunk_for(size_t peers) {
   constexpr size_t kLeast = size_t{256} << 10, kMost = size_t{1} << 20, kTogether = size_t{4} << 20;
-  // Of more than 64 ranks the chunks are smaller, so that all together do not fill the memory.
+  // The chunks of more than 64 ranks are smaller, so that all together do not fill the memory.
   constexpr size_t kLeastOfMany = size_t{16} << 10, kTogetherOfMany = size_t{16} << 20;
-  static_assert(kExchangedWhole <= kLeast);  // and PairwiseGroup sends less whole to many ranks
+  static_assert(kExchangedWhole <= kLeast);  // PairwiseGroup sends less whole to many ranks
   constexpr size_t kWhole = 64;              // no element spans two chunks, and every chunk is aligned
   const size_t others = std::max<size_t>(peers, 1);
   const size_t least = std::clamp(kTogetherOfMany / others, kLeastOfMany, kLeast);
