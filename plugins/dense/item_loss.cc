@@ -111,7 +111,7 @@ std::vector<Value> ItemLoss::outputs(std::span<const Value> inputs) const {
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     const bool of_candidates = places_.candidates && inputs[i].has_rows_of(inputs[places_.candidates]);
-    if (inputs[i].split && !(split_softmax_ && of_candidates))
+    if ((inputs[i].split || inputs[i].split_in_evaluation) && !(split_softmax_ && of_candidates))
       fail(TSR_INVALID_ARGUMENT, "each rank has other rows of input ", i, ": ",
            of_candidates ? "set the option \"split\" of item_loss, too" : "only candidates may be split");
   }

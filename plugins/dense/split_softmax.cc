@@ -18,19 +18,13 @@ constexpr int64_t kSplitTileCandidates = 1024;  // candidates whose gradients ar
 constexpr int64_t kLogitsInMemory = 16 << 20;
 constexpr int64_t kSumsAtOnce = 1 << 20;  // pairs of a maximum and a sum in one exchange
 
-template <class T>
-void sum_over_ranks(const ModuleCall& call, std::vector<T>& values) {
-  auto size = static_cast<int64_t>(values.size());
-  if (size > 0) call.sum_over_ranks({values.data(), {kDLCPU, 0}, 1, tessera::sdk::dtype_of<T>(), &size, nullptr, 0});
-}
-
 int64_t rows_in_memory(int64_t candidates) { return std::max<int64_t>(1, kLogitsInMemory / (candidates + 1)); }
 
 // Ranks that hold the same candidates would count them twice.
-void check_apart(const std::vector<double>& sizes) {
+void check_apart(const std::vector<double>& sizes, size_t stride) {
   std::vector<std::pair<double, double>> ranges;
-  for (size_t i = 0; i < sizes.size(); i += 3) {
-    if (sizes[i + 1] < sizes[i + 2]) ranges.emplace_back(sizes[i + 1], sizes[i + 2]);
+  for (size_t i = stride; i <= sizes.size(); i += stride) {
+    if (sizes[i - 2] < sizes[i - 1]) ranges.emplace_back(sizes[i - 2], sizes[i - 1]);
   }
   std::sort(ranges.begin(), ranges.end());
   for (size_t i = 1; i < ranges.size(); ++i) {
@@ -42,21 +36,28 @@ void check_apart(const std::vector<double>& sizes) {
 
 }  // namespace
 
-void SplitSoftmax::gather(const ModuleCall& call, const float* states, const std::vector<int64_t>& ids,
-                          const CandidatesHere& here, AllRows* all) {
+void gather_sizes(const ModuleCall& call, std::span<const int64_t> candidates, std::span<const double> own,
+                  std::vector<double>* all) {
   if (call.rank() < 0 || call.rank() >= call.world_size())
     fail(TSR_INVALID_ARGUMENT, "the call is of rank ", call.rank(), " of ", call.world_size(),
-         ", but with the option \"split\" it must say how many ranks there are");
-  const auto rank = static_cast<size_t>(call.rank());
-  sizes_.assign(static_cast<size_t>(call.world_size()) * 3, 0.0);
-  sizes_[rank * 3] = static_cast<double>(ids.size());
-  if (here.count > 0) {
-    const auto [least, most] = std::minmax_element(here.ids, here.ids + here.count);
-    sizes_[rank * 3 + 1] = static_cast<double>(*least);
-    sizes_[rank * 3 + 2] = static_cast<double>(*most + 1);
+         ", but if candidates are split it must say how many ranks there are");
+  const size_t stride = own.size() + 2;
+  all->assign(static_cast<size_t>(call.world_size()) * stride, 0.0);
+  double* here = std::copy(own.begin(), own.end(), all->data() + static_cast<size_t>(call.rank()) * stride);
+  if (!candidates.empty()) {
+    const auto [least, most] = std::minmax_element(candidates.begin(), candidates.end());
+    here[0] = static_cast<double>(*least);
+    here[1] = static_cast<double>(*most + 1);
   }
-  sum_over_ranks(call, sizes_);
-  check_apart(sizes_);
+  sum_over_ranks(call, *all);
+  check_apart(*all, stride);
+}
+
+void SplitSoftmax::gather(const ModuleCall& call, const float* states, const std::vector<int64_t>& ids,
+                          const CandidatesHere& here, AllRows* all) {
+  const auto rank = static_cast<size_t>(call.rank());
+  const auto own = static_cast<double>(ids.size());
+  gather_sizes(call, {here.ids, static_cast<size_t>(here.count)}, {&own, 1}, &sizes_);
   int64_t rows = 0;
   for (size_t r = 0; r * 3 < sizes_.size(); ++r) {
     if (r == rank) all->first = rows;

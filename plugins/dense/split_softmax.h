@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "loops.h"
@@ -11,6 +12,16 @@
 namespace tessera_dense {
 
 class IdIndex;
+
+template <class T>
+void sum_over_ranks(const tessera::sdk::ModuleCall& call, std::vector<T>& values) {
+  auto size = static_cast<int64_t>(values.size());
+  if (size > 0) call.sum_over_ranks({values.data(), {kDLCPU, 0}, 1, tessera::sdk::dtype_of<T>(), &size, nullptr, 0});
+}
+// Gathers a few numbers of each rank: those of `own`, the least id of its candidates, and the greatest plus 1 (0 and 0:
+// it has none). Fails if ranks hold the same candidates.
+void gather_sizes(const tessera::sdk::ModuleCall& call, std::span<const int64_t> candidates,
+                  std::span<const double> own, std::vector<double>* all);
 
 // Rows of all ranks, those of rank r after those of rank r - 1. They stay in a context until backward.
 struct AllRows {
@@ -34,7 +45,7 @@ struct CandidatesHere {
   const IdIndex* index = nullptr;  // of `ids`: a candidate that is a row's item is left out; NULL: none is
 };
 
-// All functions are collective: the ranks of a call that trains call them in the same order. Logits are
+// All functions are collective: the ranks of a call with split candidates call them in the same order. Logits are
 // scale * state . candidate - log_q. Sums are made in an order that only counts decide.
 class SplitSoftmax {
  public:

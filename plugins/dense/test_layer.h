@@ -146,6 +146,7 @@ class Layer {
   tsr_code width_of(const std::vector<int64_t>& widths) {
     std::vector<tsr_value> values;
     for (const int64_t w : widths) values.push_back({sizeof(tsr_value), 0, {kDLFloat, 32, 1}, 0, w});
+    for (const size_t i : ids) values[i].dtype = {kDLInt, 64, 1};
     if (!bounds.empty()) {
       values.back().flags = TSR_VALUE_JAGGED;
       values.back().rows_like = static_cast<int32_t>(values.size()) - 1;
@@ -206,10 +207,12 @@ class Layer {
   std::vector<int64_t> bounds;  // offsets of the samples of the last input, if it is jagged; set before with_inputs
   std::vector<std::vector<int64_t>> all_bounds;  // the same for each input; empty: dense
   Matrix output, grad_output;
+  std::vector<size_t> ids;  // inputs that are int64
   bool trains = true;
   int64_t step_number = 0;
   tsr_code (*sum_over_ranks)(void*, const DLTensor*, tsr_error*) = nullptr;
   void* ranks = nullptr;
+  int32_t rank = 0, world_size = 0;
 
  private:
   tsr_module_call call_with(const std::vector<DLTensor>& in, const std::vector<DLTensor>& values, const DLTensor& out) {
@@ -228,6 +231,8 @@ class Layer {
     call.step = step_number;
     call.sum_over_ranks = sum_over_ranks;
     call.ranks = ranks;
+    call.rank = rank;
+    call.world_size = world_size;
     call.batch = batch_;
     call.num_inputs = static_cast<uint32_t>(in.size());
     call.num_outputs = 1;

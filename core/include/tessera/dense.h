@@ -26,20 +26,21 @@ struct StepInfo {
   int64_t step = 0;  // the same on all ranks; continues after a checkpoint is loaded
   int rank = 0;
   // Adds up a tensor over all ranks, in place; null: there is one rank. Only layers that need it call it
-  // (sums_over_ranks), equally often on all ranks, in training steps and in their backward.
+  // (sums_over_ranks), equally often on all ranks, in training steps and in their backward, and in evaluations if an
+  // input is split there.
   std::function<void(const Tensor&)> sum_over_ranks;
   int world_size = 1;  // ranks that sum_over_ranks adds up
 };
 
 // An input of a layer: float32, int32 or int64 [rows, width]. With `offsets`, int64 [batch + 1], it is a sequence, and
 // sample s has the rows [offsets[s], offsets[s + 1]); undefined: one row per sample. Inputs of a call share offsets if
-// these are in the same memory. `split`: each rank has other rows of one set (TSR_VALUE_SPLIT).
+// these are in the same memory. `split`: TSR_VALUE_SPLIT* if each rank has other rows of one set.
 struct DenseInput {
   DenseInput(Tensor rows) : values(std::move(rows)) {}
-  DenseInput(Tensor rows, Tensor bounds, bool parts = false)
+  DenseInput(Tensor rows, Tensor bounds, uint32_t parts = 0)
       : values(std::move(rows)), offsets(std::move(bounds)), split(parts) {}
   Tensor values, offsets;
-  bool split = false;
+  uint32_t split = 0;
 };
 
 // Renames a layer's parameters and buffers in checkpoints; the default is LAYER.NAME. Each pair is NAME, or its

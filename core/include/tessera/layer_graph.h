@@ -63,6 +63,7 @@ struct DrawnInput {
   int64_t first = 0;  // rows of its table below this one are never drawn: they are no candidates
   // Index in ModelGraph::sequences if each rank draws other rows (DrawnFeature::split); -1: all ranks draw the same.
   int64_t split_sequence = -1;
+  uint32_t split = 0;  // TSR_VALUE_SPLIT*: in which calls
 };
 
 struct LayerSpec {

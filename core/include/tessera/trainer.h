@@ -78,7 +78,7 @@ struct DrawnFeature {
   int64_t first = 0, rows = 0;  // ids are in [first, rows)
   int64_t count = 0;            // ids of a batch or sample; unused for kAll
   bool per_sample = false;
-  bool split = false;               // of kAll in training: each rank has other rows, blocks as of row-wise sharding
+  bool split = false;               // of kAll: each rank has other rows, blocks as of row-wise sharding
   std::vector<double> counts = {};  // for kPopularity: how often each of these ids is seen
 };
 

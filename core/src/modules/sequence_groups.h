@@ -3,8 +3,8 @@
 #pragma once
 
 #include <cstddef>
-#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/dense.h"
@@ -33,8 +33,14 @@ class SequenceGroups {
   bool is_input(size_t group) const { return group != kDense && group <= inputs_; }
   const std::string& name(size_t group) const { return names_[group - 1]; }
   // split() marks a group of which each rank has other rows of one set (DrawnFeature::split).
-  void split(size_t group) { split_.insert(group); }
-  bool is_split(size_t group) const { return split_.count(group) > 0; }
+  // The flags, TSR_VALUE_SPLIT*, say in which calls.
+  void split(size_t group, uint32_t flags) { split_.emplace_back(group, flags); }
+  uint32_t split(size_t group) const {
+    for (const auto& [of, flags] : split_) {
+      if (of == group) return flags;
+    }
+    return 0;
+  }
 
   // Pairs of values of a layer that are sequences of the model with different groups; the layer may need them equal.
   struct Pair {
@@ -52,7 +58,7 @@ class SequenceGroups {
   std::vector<std::string> names_;  // of group 1, 2, and so on
   std::vector<size_t> same_;
   std::vector<Pair> joined_;
-  std::set<size_t> split_;
+  std::vector<std::pair<size_t, uint32_t>> split_;
 };
 
 // The first sample in which the offsets differ; -1: they are equal.

@@ -33,10 +33,6 @@ DrawnFeature parse(const std::string& text, int64_t rows, std::string* counted) 
     if (out.count < 1) sdk::fail(TSR_INVALID_ARGUMENT, "count is ", out.count, ", but must be at least 1");
   }
   if (out.draw == Draw::kAll) out.split = options.flag("split", false);
-  if (out.split && out.when != When::kTraining)
-    sdk::fail(TSR_INVALID_ARGUMENT,
-              "split = true divides the rows among the ranks, which combine them in training "
-              "only: add during=training");
   if (out.draw == Draw::kPopularity) *counted = options.string("of", "");
   options.finish();
   return out;

@@ -94,7 +94,10 @@ ModelGraph with_drawn(const ModelTrainerOptions& options) {
   ModelGraph graph = options.graph;
   for (const DrawnFeature& d : options.drawn) {
     const auto at = std::find(sequences.begin(), sequences.end(), d.name) - sequences.begin();
-    graph.drawn.push_back({d.name, d.first, d.split ? at : -1});
+    using When = DrawnFeature::When;
+    const uint32_t split = (d.when == When::kEvaluation ? 0 : uint32_t{TSR_VALUE_SPLIT}) |
+                           (d.when == When::kTraining ? 0 : uint32_t{TSR_VALUE_SPLIT_IN_EVALUATION});
+    graph.drawn.push_back({d.name, d.first, d.split ? at : -1, split});
   }
   return graph;
 }
@@ -323,7 +326,8 @@ std::vector<Tensor> ModelTrainer::predicted(const std::vector<Tensor>& of_heads)
 std::vector<Tensor> ModelTrainer::predict(const Batch& batch) {
   const auto pooled = embeddings().forward(batch.sparse, false, false).wait();
   const std::vector<DenseInput>& sequences = look_up_sequences(batch, false, false);
-  if (!batch.labels.numel()) return std::vector<Tensor>(predictions().size(), Tensor::empty({0, 1}));
+  if (!batch.labels.numel() && (stream_ || !step_.sum_over_ranks))
+    return std::vector<Tensor>(predictions().size(), Tensor::empty({0, 1}));
   const Tensor& values = pooled.values.values();
   if (!stream_) {
     const std::vector<DenseInput>& ids = ids_->take(*sparse_);

@@ -323,9 +323,9 @@ class NextItem : public testing::Test, protected JobFile {
     return out;
   }
   static int next_of(int user) { return 1 + seen_by(user).back() % 20; }
-  static Arguments drawn(const std::string& feature, const std::string& options) {
+  static Arguments drawn(const std::string& feature, const std::string& options, const std::string& ranked = "") {
     return settings({str_cat(R"(table.item.features=["items", "next", "seen", ")", feature,
-                             R"(", "all?draw=all&first=1&during=evaluation"])"),
+                             R"(", "all?draw=all&first=1&during=evaluation)", ranked, "\"]"),
                      str_cat("layer.compared.options=", options), "data.epochs=2"});
   }
 };
@@ -368,7 +368,37 @@ TEST_F(NextItem, ASoftmaxIsDividedAmongTheRanks) {
                      trained(3, drawn(all + "&split=true", "{split = true}") + small), 1e-4);
 }
 
+// The candidates of the metrics are divided: each rank counts the items before the wanted one among its own.
+TEST_F(NextItem, RanksAmongAllItemsAreDividedToo) {
+  const std::string all = "drawn?draw=all&first=1&during=training";
+  const Arguments split = drawn(all + "&split=true", "{split = true}", "&split=true");
+  const json whole = trained(1, drawn(all, "{}")), alone = trained(1, split);
+  ASSERT_FALSE(whole.is_null() || alone.is_null());
+  const auto expect_same_test = [](const json& a, const json& b) {
+    for (const char* metric : {"rank.hit_rate@1", "rank.ndcg@10", "rank.mrr"})
+      EXPECT_EQ(a.at("test").at(metric), b.at("test").at(metric)) << metric;
+  };
+  expect_same_test(alone, trained(1, drawn(all + "&split=true", "{split = true}")));
+  for (const char* plan : {"row_wise", "table_wise"}) {
+    const Arguments how = settings({str_cat("table.item.sharding=", plan)});
+    const json two = trained(2, split + how), rows = trained(2, drawn(all + "&split=true", "{split = true}") + how);
+    ASSERT_FALSE(two.is_null() || rows.is_null());
+    expect_same_losses(whole, two, 1e-4);
+    expect_same_test(two, rows);
+  }
+  // One feature serves both the loss and the metrics. In the last batch two of three ranks have no sample.
+  const Arguments both =
+      settings({R"(table.item.features=["items", "next", "seen", "all?draw=all&first=1&split=true"])",
+                R"(layer.compared.inputs=["states", "next", "all", "next:ids", "all:ids"])",
+                "layer.compared.options={split = true}", "data.batch=3", "data.epochs=2"});
+  const json three = trained(3, both), small = trained(1, drawn(all, "{}") + settings({"data.batch=3"}));
+  ASSERT_FALSE(three.is_null() || small.is_null());
+  expect_same_losses(small, three, 1e-4);
+  expect_same_test(three, small);
+}
+
 TEST_F(NextItem, ADividedSoftmaxIsRefusedInHalves) {
+  const std::string all = "drawn?draw=all&first=1&during=training";
   const auto refused = [&](const std::string& options, const std::string& layer, int ranks = 2) {
     const Finished done = train(ranks, drawn("drawn?draw=all&first=1" + options, layer));
     EXPECT_EQ(done.status, 2) << done.output;
@@ -376,14 +406,32 @@ TEST_F(NextItem, ADividedSoftmaxIsRefusedInHalves) {
   };
   EXPECT_THAT(refused("&during=training&split=true", "{}", 0), HasSubstr("set the option \"split\" of item_loss, too"));
   EXPECT_THAT(refused("&during=training", "{split = true}"), HasSubstr("several ranks have the candidate 1"));
-  EXPECT_THAT(refused("&split=true", "{split = true}", 0), HasSubstr("add during=training"));
+  EXPECT_THAT(refused("&split=true", "{}", 0), HasSubstr("set the option \"split\" of item_loss, too"));
   EXPECT_THAT(refused("&during=training&split=true", R"({split = true, kind = "bce"})", 0),
               HasSubstr("is for a softmax whose candidates all samples share"));
   const std::string ranked = R"(layer.ranks.inputs=["states", "drawn", "next:ids", "drawn:ids", "seen:ids"])";
   const Finished other =
       train(0, drawn("drawn?draw=all&first=1&during=training&split=true", "{split = true}") + settings({ranked}));
   EXPECT_EQ(other.status, 2);
-  EXPECT_THAT(other.output, HasSubstr("each rank has other rows of input 1, and this layer does not combine"));
+  EXPECT_THAT(other.output, HasSubstr("ranks in evaluations, but its candidates are drawn in training"));
+  const Finished states =
+      train(0, drawn(all, "{}", "&split=true") +
+                   settings({R"(layer.ranks.inputs=["all", "all", "next:ids", "all:ids", "seen:ids"])"}));
+  EXPECT_EQ(states.status, 2);
+  EXPECT_THAT(states.output, HasSubstr("each rank has other rows of input 0: only candidates may be split"));
+  std::string job = kNextItem;
+  const std::string ranks = R"(type = "item_ranks"
+inputs = ["states", "all", "next:ids", "all:ids", "seen:ids"]
+options = {seen = true})";
+  job.replace(job.find(ranks), ranks.size(),
+              "type = \"linear\"\ninputs = [\"together\"]\noptions = {width = 1}\n"
+              "[[layer]]\nname = \"together\"\ntype = \"sum_pooling\"\ninputs = [\"all\"]");
+  const std::string monitor = ", monitor = \"rank.ndcg@10\"";
+  job.erase(job.find(monitor), monitor.size());
+  write("job.toml", job + "[data]\nreader = \"user-items?history=5\"\npath = \"" + file("histories.txt") + "\"\n");
+  const Finished pooled = train(0, drawn(all, "{}", "&split=true") + settings({"metrics.names=[]"}));
+  EXPECT_EQ(pooled.status, 2);
+  EXPECT_THAT(pooled.output, HasSubstr("each rank has other rows of input 0, and this layer does not combine"));
 }
 
 TEST_F(NextItem, NegativesAreTheSameOnAnyNumberOfRanks) {

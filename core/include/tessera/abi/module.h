@@ -61,10 +61,12 @@ typedef struct tsr_parameter {
 /* Flags of a value. */
 /* It is a sequence: it has the offsets that `rows_like` names instead of one row for each sample. */
 #define TSR_VALUE_JAGGED 0x10000u
-/* Only of inputs that are sequences. In calls that train, each rank has other rows of one set, which the ranks hold
- * together: candidates of a loss, for example. A layer that takes each row by itself may take such an input. Another
- * one must combine what the ranks make of their rows by sum_over_ranks(), or refuse the input. */
+/* These two are only of inputs that are sequences. Each rank has other rows of one set, which the ranks hold together:
+ * candidates of a loss, for example. The first says so of calls that train, the second of calls that do not. A layer
+ * that takes each row by itself may take such an input. Another one must combine what the ranks make of their rows by
+ * sum_over_ranks(), or refuse the input. */
 #define TSR_VALUE_SPLIT 0x20000u
+#define TSR_VALUE_SPLIT_IN_EVALUATION 0x40000u
 
 /* Values of `rows_like` that are no index. */
 enum {
@@ -115,7 +117,7 @@ typedef struct tsr_module_call {
   /* [serial][enqueue] For forward() and backward(), on the thread that called them. Replaces `inout` (float32 or
    * float64) by its sum over all ranks, in stream order. If it is not NULL, all ranks call
    * it equally often and with equal sizes, in forward() and in backward(). NULL: there is only one rank, or the call
-   * does not train. */
+   * does not train and has no input that is TSR_VALUE_SPLIT_IN_EVALUATION. */
   tsr_code (*sum_over_ranks)(void* ranks, const DLTensor* inout, tsr_error* err);
   void* ranks; /* first argument of sum_over_ranks */
   /* [num_outputs], each int64 [batch + 1]: offsets of sequences with TSR_ROWS_OWN. forward() writes them: from 0, never

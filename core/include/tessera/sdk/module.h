@@ -12,7 +12,7 @@
 // A class that computes each row by itself, whose outputs have the rows of its inputs, declares
 //   static constexpr bool kRowByRow = true;
 // It then takes sequences as it takes batches: outputs() and the call look to it as if each row were a sample.
-// A class that takes inputs that the ranks hold together (TSR_VALUE_SPLIT) declares
+// A class that takes inputs that the ranks hold together (TSR_VALUE_SPLIT*) declares
 //   static constexpr bool kTakesSplit = true;
 // A class that works row by row takes them, too. Inputs of other classes are refused.
 // A class whose outputs are sequences with the rows of an input returns inputs[k].with_width(w) from outputs(). A class
@@ -59,6 +59,7 @@ struct Value {
   bool jagged = false;    // it is a sequence
   int32_t rows_like = 0;  // of a sequence: tsr_value::rows_like
   bool split = false;     // an input: TSR_VALUE_SPLIT
+  bool split_in_evaluation = false;
 
   // A float32 value with the rows of this one: dense if this one is.
   Value with_width(int64_t values) const { return {values, dtype_of<float>(), jagged, rows_like}; }
@@ -213,19 +214,21 @@ class Module {
   static tsr_code output_slot(void* self, uint32_t i, uint32_t num_inputs, uint32_t stride, const tsr_value* inputs,
                               tsr_value* out, tsr_error* err) noexcept {
     return guard(err, [&] {
+      constexpr uint32_t kSplit = TSR_VALUE_SPLIT | TSR_VALUE_SPLIT_IN_EVALUATION;
       std::vector<Value> values;
       for (uint32_t k = 0; k < num_inputs; ++k) {
         const auto* at = reinterpret_cast<const char*>(inputs) + size_t{k} * stride;
         const tsr_value value = read_struct(*reinterpret_cast<const tsr_value*>(at));
-        check_flags(value.flags, TSR_VALUE_JAGGED | TSR_VALUE_SPLIT, "an input");
-        const bool jagged = (value.flags & TSR_VALUE_JAGGED) != 0, split = (value.flags & TSR_VALUE_SPLIT) != 0;
-        if (split && !takes_split<C>())
+        check_flags(value.flags, TSR_VALUE_JAGGED | kSplit, "an input");
+        const bool jagged = (value.flags & TSR_VALUE_JAGGED) != 0;
+        if ((value.flags & kSplit) != 0 && !takes_split<C>())
           fail(TSR_INVALID_ARGUMENT, "each rank has other rows of input ", k, ", and this layer does not combine what ",
                "the ranks make of them: leave out \"split\"");
         if (jagged && (value.rows_like < 0 || value.rows_like > static_cast<int32_t>(k)))
           fail(TSR_INVALID_ARGUMENT, "input ", k, " has the rows of input ", value.rows_like,
                ", which is not before it");
-        values.push_back({value.width, value.dtype, jagged, jagged ? value.rows_like : 0, split});
+        values.push_back({value.width, value.dtype, jagged, jagged ? value.rows_like : 0,
+                          (value.flags & TSR_VALUE_SPLIT) != 0, (value.flags & TSR_VALUE_SPLIT_IN_EVALUATION) != 0});
       }
       const Value rows = row_by_row<C>() ? as_dense(values) : Value{};
       const std::vector<Value> all = of<C>(self).outputs(values);
