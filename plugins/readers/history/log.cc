@@ -3,16 +3,6 @@
 #include <algorithm>
 
 namespace tessera_readers {
-namespace {
-
-// A log is cut to the events that it needs when it has this many, so that cutting costs each event a few copies.
-int64_t most_of(int64_t needed) {
-  constexpr int64_t kLeast = 16;
-  return needed + needed / 2 + kLeast;
-}
-
-}  // namespace
-
 void HistoryLog::start(const HistoryOptions& options, size_t cells, size_t item) {
   options_ = &options;
   stride_ = cells + 1;
@@ -57,30 +47,10 @@ void HistoryLog::keep_last(size_t user, int64_t events) {
   log.erase(log.begin(), log.end() - static_cast<std::ptrdiff_t>(static_cast<size_t>(events) * stride_));
 }
 
-bool HistoryLog::pick(size_t user, int64_t event) {
-  const uint64_t pool = this->pool(user, event);
-  if (pool == kNoPool || counts_[pool] == options_->length) return true;
-  if (!options_->repeats) {
-    constexpr unsigned kPoolBits = 6;
-    if (!items_.insert(cell(user, event, item_) << kPoolBits | pool).second) return true;
-  }
-  picked_.push_back(event);
-  full_ += ++counts_[pool] == options_->length ? 1 : 0;
-  return full_ < counts_.size();
-}
-
 const std::vector<int64_t>& HistoryLog::history(size_t user, int64_t end) {
-  picked_.clear();
-  items_.clear();
-  counts_.assign(static_cast<size_t>(options_->pools()), 0);
-  full_ = 0;
-  if (options_->newest) {
-    for (int64_t event = end; event > 0 && pick(user, event - 1);) --event;
-    std::reverse(picked_.begin(), picked_.end());
-  } else {
-    for (int64_t event = 0; event < end && pick(user, event);) ++event;
-  }
-  return picked_;
+  return picker_.pick(
+      *options_, end, [&](int64_t event) { return pool(user, event); },
+      [&](int64_t event) { return cell(user, event, item_); });
 }
 
 }  // namespace tessera_readers

@@ -1,6 +1,7 @@
 // The events of each user, as far as histories may still need them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <unordered_set>
 #include <vector>
@@ -9,9 +10,53 @@
 
 namespace tessera_readers {
 
-class HistoryLog {
+// Picks the events of a history.
+class HistoryPicker {
  public:
   static constexpr uint64_t kNoPool = ~uint64_t{0};  // the event is in no history
+
+  // The events of the history before the event `end`, in the order of time. pool(event) is an event's pool, and
+  // item(event) the number of its item, which is asked for only if repeats are left out. Valid until the next call.
+  template <class Pool, class Item>
+  const std::vector<int64_t>& pick(const HistoryOptions& options, int64_t end, const Pool& pool, const Item& item) {
+    picked_.clear();
+    items_.clear();
+    counts_.assign(static_cast<size_t>(options.pools()), 0);
+    size_t full = 0;
+    const auto take = [&](int64_t event) {  // returns false if all pools are full
+      const uint64_t of = pool(event);
+      if (of == kNoPool || counts_[of] == options.length) return true;
+      if (!options.repeats) {
+        constexpr unsigned kPoolBits = 6;
+        if (!items_.insert(item(event) << kPoolBits | of).second) return true;
+      }
+      picked_.push_back(event);
+      full += ++counts_[of] == options.length ? 1 : 0;
+      return full < counts_.size();
+    };
+    if (options.newest) {
+      for (int64_t event = end; event > 0 && take(event - 1);) --event;
+      std::reverse(picked_.begin(), picked_.end());
+    } else {
+      for (int64_t event = 0; event < end && take(event);) ++event;
+    }
+    return picked_;
+  }
+
+ private:
+  std::vector<int64_t> picked_, counts_;  // events; their number in each pool
+  std::unordered_set<uint64_t> items_;    // those picked, with their pools
+};
+
+// A log is cut to the events that it needs when it has this many, so that cutting costs each event a few copies.
+constexpr int64_t most_of(int64_t needed) {
+  constexpr int64_t kLeast = 16;
+  return needed + needed / 2 + kLeast;
+}
+
+class HistoryLog {
+ public:
+  static constexpr uint64_t kNoPool = HistoryPicker::kNoPool;
 
   // An event has `cells` values. `item` is the cell that repeats are found by; unused if repeats are kept.
   void start(const HistoryOptions& options, size_t cells, size_t item);
@@ -35,14 +80,11 @@ class HistoryLog {
   const uint64_t* at(size_t user, int64_t event) const {
     return users_[user].data() + static_cast<size_t>(event) * stride_;
   }
-  bool pick(size_t user, int64_t event);  // returns false if all pools are full
 
   const HistoryOptions* options_ = nullptr;
   size_t stride_ = 1, item_ = 0;              // an event is its pool, followed by its cells
   std::vector<std::vector<uint64_t>> users_;  // events, oldest first
-  std::vector<int64_t> picked_, counts_;      // events; their number in each pool
-  size_t full_ = 0;                           // number of full pools
-  std::unordered_set<uint64_t> items_;        // those picked, with their pools
+  HistoryPicker picker_;
 };
 
 }  // namespace tessera_readers

@@ -44,7 +44,7 @@ std::vector<std::string> names_of(const std::vector<ReaderColumn>& columns) {
 }  // namespace
 
 HistoryReader::HistoryReader(const tessera::sdk::Setup& setup)
-    : host_(setup.host), options_(setup.options), inner_(inner_of(setup)) {}
+    : host_(setup.host), options_(setup.options), kept_(options_), inner_(inner_of(setup)) {}
 
 const char* HistoryReader::describe(const std::string&) {
   described_ = R"({"own_past": true)";

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "history/column.h"
+#include "history/kept_lists.h"
 #include "history/log.h"
 #include "history/options.h"
 #include "history/survey.h"
@@ -21,7 +22,11 @@ namespace tessera_readers {
 class HistoryReader : public tessera::sdk::Reader {
  public:
   explicit HistoryReader(const tessera::sdk::Setup& setup);
-  const void* extension(std::string_view id) const { return tessera::sdk::paths_extension<HistoryReader>(id); }
+  const void* extension(std::string_view id) const {
+    const void* kept = histories_extension<HistoryReader>(id);
+    return kept != nullptr ? kept : tessera::sdk::paths_extension<HistoryReader>(id);
+  }
+  KeptLists& kept_lists() { return kept_; }
   const char* describe(const std::string& path);
 
   void open(std::string_view path, int64_t block_bytes) override;
@@ -86,6 +91,7 @@ class HistoryReader : public tessera::sdk::Reader {
 
   tessera::sdk::Host host_;
   HistoryOptions options_;
+  KeptLists kept_;
   InnerReader inner_;
   std::string described_;
   std::vector<tessera::sdk::ReaderColumn> inner_columns_;

@@ -6,6 +6,7 @@
 
 #include <deque>
 #include <memory>
+#include <utility>
 
 #include "test_values.h"
 
@@ -331,6 +332,130 @@ TEST_F(HistoryReaderTest, WrongOptionsAreNamed) {
   EXPECT_THAT(error(R"("test_share": 0.1)"), HasSubstr("history.test_share has no effect"));
   EXPECT_THAT(error(R"("split": "users", "test_share": 0.6, "validation_share": 0.4)"),
               HasSubstr("both together below 1"));
+}
+
+// Events that are given one by one, as to a server.
+class KeptListsTest : public HistoryReaderTest {
+ protected:
+  // Adds an event; its fields are those of the columns of `lists`, and "-" is a missing value.
+  static void add(KeptLists& lists, const std::vector<std::string>& fields) {
+    std::vector<std::vector<int64_t>> ends;
+    std::vector<uint8_t> present;
+    for (const std::string& field : fields) {
+      present.push_back(field == "-" ? uint8_t{0} : uint8_t{1});
+      ends.push_back({0, field == "-" ? 0 : std::ssize(field)});
+    }
+    std::vector<tsr_reader_values> values;
+    for (size_t k = 0; k < fields.size(); ++k)
+      values.push_back({sizeof(tsr_reader_values), 0, fields[k].data(), ends[k].data(), nullptr, nullptr, &present[k]});
+    lists.add(values, 0);
+  }
+  static std::string taken(KeptLists& lists, const std::string& user) {
+    int64_t events = 0;
+    std::string out, bar;
+    for (const tsr_reader_values& v : lists.take(user, &events)) {
+      out += std::exchange(bar, "|");
+      for (int64_t i = v.lists[0]; i < v.lists[1]; ++i) out += (i > v.lists[0] ? " " : "") + std::string(text_at(v, i));
+    }
+    return out;
+  }
+};
+
+TEST_F(KeptListsTest, AreTheHistoriesThatAFileHas) {
+  std::string csv = "who,when,what,act\n";
+  std::vector<std::vector<std::string>> events;
+  uint32_t state = 7;
+  const auto number = [&](uint32_t n) { return (state = state * 1664525U + 1013904223U) / 65536 % n; };
+  for (uint32_t i = 0; i < 600; ++i) {
+    const char* const acts[] = {"like", "skip", "hide"};
+    events.push_back({"u" + std::to_string(number(9)), std::to_string(1000 + i / 3), acts[number(3)],
+                      "film " + std::to_string(number(25))});
+    csv += events[i][0] + ',' + events[i][1] + ',' + events[i][3] + ',' + events[i][2] + '\n';
+  }
+  for (const char* const more :
+       {R"("length": 4)", R"("length": 4, "keep": "oldest")", R"("length": 5, "repeats": false)",
+        R"("length": 5, "repeats": false, "keep": "oldest")", R"("length": 3, "by": "act", "values": "like,skip")",
+        R"("length": 3, "by": "act", "values": "skip", "repeats": false)", R"("length": 4, "order": "sort")"}) {
+    SCOPED_TRACE(more);
+    const bool by = std::string_view(more).find("by") != std::string_view::npos;
+    std::vector<ReaderWant> wants = {text("history.what", true), text("history.when", true)};
+    if (by) wants.push_back(text("history.skip.what", true));
+    const std::string base = R"("user": "who", "time": "when", "columns": "what,when")";
+    const auto file = reader(more, base), kept = reader(more, base);
+    file->open(dir_.write("events.csv", csv), 1 << 20);
+    const std::vector<std::string> expected = rows_of(*file, wants);
+    KeptLists& lists = kept->kept_lists();
+    std::vector<std::string_view> names;
+    for (const ReaderWant& w : wants) names.push_back(w.name);
+    lists.begin(names, 1 << 20);
+    for (size_t i = 0; i < events.size(); ++i) {
+      ASSERT_EQ(taken(lists, events[i][0]), expected[i]) << i;
+      std::vector<std::string> fields = {events[i][0], events[i][1], events[i][3], events[i][1]};
+      if (by) fields.insert(fields.begin() + 2, events[i][2]);
+      add(lists, fields);
+    }
+    EXPECT_EQ(lists.events().users(), 9);
+    EXPECT_LT(lists.events().bytes(), 40000);
+  }
+  // A user's events so far are those that are asked about after a file.
+  const std::string more = R"("length": 4, "samples": "requests")";
+  const auto file = reader(more), kept = reader(more);
+  file->open(dir_.write("events.csv", csv), 1 << 20);
+  const std::vector<std::string> expected =
+      rows_of(*file, {text("who"), text("history.what", true), text("seen.what", true)});
+  KeptLists& lists = kept->kept_lists();
+  EXPECT_THAT(lists.lists(), ElementsAre("history.what", "seen.what"));
+  EXPECT_THAT(lists.event_columns(), ElementsAre("who", "when", "what"));
+  lists.begin({"history.what", "seen.what"}, 1 << 20);
+  for (const auto& event : events) add(lists, {event[0], event[1], event[3]});
+  for (const std::string& row : expected) {
+    const size_t user = row.find('|');
+    EXPECT_EQ(taken(lists, row.substr(0, user)), row.substr(user + 1));
+  }
+}
+
+TEST_F(KeptListsTest, AreSortedIfTheOrderIsNotThatOfTime) {
+  const auto sorted = reader(R"("length": 2, "order": "sort")");
+  KeptLists& lists = sorted->kept_lists();
+  lists.begin({"history.what"}, 1 << 20);
+  for (int i = 0; i < 60; ++i) add(lists, {"a", std::to_string(i * 37 % 60), "i" + std::to_string(i * 37 % 60)});
+  EXPECT_EQ(taken(lists, "a"), "i58 i59");
+  add(lists, {"a", "59", "late"});
+  EXPECT_EQ(taken(lists, "a"), "i59 late") << "of one time, the later one is behind";
+  add(lists, {"a", "3", "early"});
+  EXPECT_EQ(taken(lists, "a"), "i59 late");
+}
+
+TEST_F(KeptListsTest, AreWithinABoundOfMemory) {
+  const auto kept = reader(R"("length": 2)");
+  KeptLists& lists = kept->kept_lists();
+  constexpr int64_t kBytes = 20000;
+  lists.begin({"history.what"}, kBytes);
+  for (int i = 0; i < 5000; ++i) {
+    add(lists, {"user " + std::to_string(i % 1000), std::to_string(i), "film " + std::to_string(i)});
+    ASSERT_LE(lists.events().bytes(), kBytes);
+  }
+  EXPECT_GT(lists.events().users(), 30);
+  EXPECT_EQ(lists.events().users() + lists.events().forgotten(), 5000) << "each comes anew after it was forgotten";
+  EXPECT_EQ(taken(lists, "user 999"), "film 4999") << "the newest user stays";
+  EXPECT_EQ(taken(lists, "user 1"), "");
+}
+
+TEST_F(KeptListsTest, SayWhatIsNoEvent) {
+  const auto kept = reader(R"("length": 2, "by": "act", "values": "like")");
+  KeptLists& lists = kept->kept_lists();
+  EXPECT_THAT(failure([&] { lists.begin({"history.wat"}, 1000); }), HasSubstr("\"history.what\""));
+  lists.begin({"history.what"}, 1 << 20);
+  const auto refused = [&](const std::vector<std::string>& fields) { return failure([&] { add(lists, fields); }); };
+  add(lists, {"a", "5", "like", "i1"});
+  EXPECT_THAT(refused({"-", "5", "like", "i1"}), HasSubstr("column \"who\": the event has no user"));
+  EXPECT_THAT(refused({"a", "-", "like", "i1"}), HasSubstr("column \"when\": the event has no time"));
+  EXPECT_THAT(refused({"a", "2024-01-01", "like", "i1"}), HasSubstr("is not a number, but the first value is one"));
+  EXPECT_THAT(refused({"a", "6", "like", "-"}), HasSubstr("column \"what\": the event has no value"));
+  EXPECT_THAT(refused({"a", "4", "like", "i2"}),
+              HasSubstr("column \"when\": the event is earlier than one of the same user, \"a\", before it"));
+  add(lists, {"a", "6", "-", "i3"});
+  EXPECT_EQ(taken(lists, "a"), "i1") << "an event without an action that counts is in no history";
 }
 
 }  // namespace

@@ -12,8 +12,6 @@ namespace {
 using tessera::sdk::fail;
 using Split = HistoryOptions::Split;
 
-constexpr const char* kTimes = "numbers, or dates and times such as 2024-01-31 or 2024-01-31 12:34:56";
-
 std::string_view value_at(const tsr_reader_values& v, int64_t row) {
   return v.present != nullptr && v.present[row] == 0 ? std::string_view() : text_at(v, row);
 }
@@ -48,13 +46,8 @@ std::string_view HistorySurvey::user_of(const HistoryOptions& options, const tsr
 
 TimeKey HistorySurvey::time_of(const tsr_reader_values& times, int64_t row, const EventPlace& place) {
   const std::string_view text = value_at(times, row);
-  const std::optional<TimeKey> key = keys_.parse(text);
-  if (!key && text.empty()) place.wrong(options_.time, "the event has no time: leave out such rows");
-  if (!key && keys_.form() != TimeKeys::Form::kUnknown)
-    place.wrong(options_.time, "\"", text, "\" is not a ", keys_.form() == TimeKeys::Form::kNumber ? "number" : "time",
-                ", but the first value is one");
-  if (!key) place.wrong(options_.time, "\"", text, "\" is not a time: history.time takes ", kTimes);
-  if (options_.split != Split::kTime || bounded_) return *key;
+  const TimeKey key = time_of_event(keys_, text, [&](const auto&... parts) { place.wrong(options_.time, parts...); });
+  if (options_.split != Split::kTime || bounded_) return key;
   bounded_ = true;
   const auto bound = [&](const char* name, const std::string& from) {
     const std::optional<TimeKey> out = keys_.parse(from);
@@ -68,7 +61,7 @@ TimeKey HistorySurvey::time_of(const tsr_reader_values& times, int64_t row, cons
   if (!options_.validation_from.empty() && !(validation_from_ < test_from_))
     fail(TSR_INVALID_ARGUMENT, "history.validation_from = \"", options_.validation_from,
          "\" must be before history.test_from = \"", options_.test_from, '"');
-  return *key;
+  return key;
 }
 
 void HistorySurvey::read(InnerReader& inner) {

@@ -27,4 +27,18 @@ class TimeKeys {
   Form form_ = Form::kUnknown;
 };
 
+// The time of an event. wrong(parts...) fails with a message about the column if the text is none.
+template <class Wrong>
+TimeKey time_of_event(TimeKeys& keys, std::string_view text, const Wrong& wrong) {
+  const std::optional<TimeKey> key = keys.parse(text);
+  if (key) return *key;
+  if (text.empty()) wrong("the event has no time: leave out such rows");
+  if (keys.form() != TimeKeys::Form::kUnknown)
+    wrong("\"", text, "\" is not a ", keys.form() == TimeKeys::Form::kNumber ? "number" : "time",
+          ", but the first value is one");
+  wrong("\"", text, "\" is not a time: history.time takes numbers, or dates and times such as 2024-01-31 or ",
+        "2024-01-31 12:34:56");
+  return {};
+}
+
 }  // namespace tessera_readers

@@ -1,0 +1,96 @@
+#include "history/kept_lists.h"
+
+#include <algorithm>
+
+#include "tessera/sdk/nearest.h"
+
+namespace tessera_readers {
+namespace {
+
+using tessera::sdk::fail;
+
+constexpr size_t kUser = 0, kTime = 1;  // of event_columns()
+
+std::string_view text_or_none(const tsr_reader_values& v, int64_t row) {
+  return v.present != nullptr && v.present[row] == 0 ? std::string_view() : text_at(v, row);
+}
+
+}  // namespace
+
+KeptLists::KeptLists(const HistoryOptions& options) : options_(options), event_columns_{options.user, options.time} {
+  if (!options.by.empty()) event_columns_.push_back(options.by);
+  event_columns_.insert(event_columns_.end(), options.columns.begin(), options.columns.end());
+  for (size_t c = 0; c < options.columns.size(); ++c) {
+    const std::string& name = options.columns[c];
+    lists_.push_back("history." + name);
+    sources_.push_back({c});
+    for (size_t pool = 0; pool < options.values.size(); ++pool) {
+      lists_.push_back("history." + options.values[pool] + "." + name);
+      sources_.push_back({c, pool});
+    }
+  }
+  if (!options.of_users()) return;
+  lists_.push_back("seen." + options.columns.front());
+  sources_.push_back({0, HistoryPicker::kNoPool, true});
+}
+
+void KeptLists::begin(const std::vector<std::string_view>& lists, int64_t most_bytes) {
+  chosen_.clear();
+  bool all = false;
+  for (const std::string_view name : lists) {
+    const auto found = std::find(lists_.begin(), lists_.end(), name);
+    if (found == lists_.end()) fail(TSR_NOT_FOUND, tessera::sdk::unknown_name("list", std::string(name), lists_));
+    const List& source = sources_[static_cast<size_t>(found - lists_.begin())];
+    chosen_.push_back({source, HistoryColumn(TSR_READER_TEXT)});
+    all |= source.seen;
+  }
+  times_ = {};
+  events_.start(options_, options_.columns.size(), 0, all, most_bytes);
+}
+
+void KeptLists::add(std::span<const tsr_reader_values> values, int64_t row) {
+  const auto wrong = [&](size_t column, const auto&... parts) {
+    fail(TSR_INVALID_ARGUMENT, "column \"", event_columns_[column], "\": ", parts...);
+  };
+  const std::string_view user = text_or_none(values[kUser], row);
+  if (user.empty()) wrong(kUser, "the event has no user: leave out such rows");
+  const TimeKey time =
+      time_of_event(times_, text_or_none(values[kTime], row), [&](const auto&... parts) { wrong(kTime, parts...); });
+  size_t column = kTime + 1;
+  uint64_t pool = 0;
+  if (!options_.by.empty()) {
+    const auto found = std::find(options_.values.begin(), options_.values.end(), text_or_none(values[column++], row));
+    pool = found == options_.values.end() ? HistoryPicker::kNoPool
+                                          : static_cast<uint64_t>(found - options_.values.begin());
+  }
+  cells_.clear();
+  for (; column < values.size(); ++column) {
+    if (values[column].present != nullptr && values[column].present[row] == 0)
+      wrong(column, "the event has no value, but history.columns names the column: leave out such rows");
+    cells_.push_back(text_at(values[column], row));
+  }
+  if (!events_.add(user, time, pool, cells_))
+    wrong(kTime, "the event is earlier than one of the same user, \"", user,
+          "\", before it: give a user's events in the order of time, or train with history.order = \"sort\"");
+}
+
+std::span<const tsr_reader_values> KeptLists::take(std::string_view user, int64_t* events) {
+  const int64_t count = events_.choose(user);
+  const std::vector<int64_t> history = events_.history();
+  *events = static_cast<int64_t>(history.size());
+  values_.clear();
+  for (Chosen& chosen : chosen_) {
+    const List& list = chosen.list;
+    chosen.values.start(true);
+    for (int64_t i = 0; i < (list.seen ? count : *events); ++i) {
+      const int64_t event = list.seen ? i : history[static_cast<size_t>(i)];
+      if (list.pool == HistoryPicker::kNoPool || list.pool == events_.pool(event))
+        chosen.values.add(events_.cell(event, list.cell));
+    }
+    chosen.values.end_list();
+  }
+  for (const Chosen& chosen : chosen_) values_.push_back(chosen.values.values());
+  return values_;
+}
+
+}  // namespace tessera_readers
