@@ -2,6 +2,7 @@
 #include "serve/endpoint.h"
 #include "serve/following.h"
 #include "serve/handler.h"
+#include "serve/histories.h"
 #include "serve/server.h"
 
 #include <sys/resource.h>
@@ -13,6 +14,7 @@
 
 #include "command.h"
 #include "config/read_file.h"
+#include "data/columns.h"
 #include "options.h"
 #include "plugin_watch.h"
 #include "retrieval/retriever.h"
@@ -26,6 +28,8 @@ namespace {
 
 namespace po = boost::program_options;
 using namespace tessera::serve;
+
+constexpr double kMostMib = 1 << 20;
 
 struct NamedModel {
   std::string name, directory;  // empty name: the name in the packed model
@@ -41,6 +45,7 @@ struct ServeArguments {
   BatcherOptions batcher;
   ShardOptions shards;
   retrieval::RetrieverOptions retrieval;
+  HistoriesOptions histories;
 };
 
 // Values of options that are read after all options are known.
@@ -138,6 +143,13 @@ Options options_of(ServeArguments& a, GivenTexts& given) {
       "query of --top-k (default: the input of the first head); of a sequence, its last row");
   add("exclude", po::value(&a.retrieval.exclude)->value_name("FEATURE"),
       "leave the ids of this feature out of a sample's items, such as those that a user has had");
+  add("histories", po::value(&a.histories.path)->value_name("PATH"),
+      "keep the histories of users that [history] makes, from the events in these files, and from those that POST "
+      "/v1/events adds; -: begin without events");
+  add("histories-reader", po::value(&a.histories.reader)->value_name("NAME"),
+      "reader of --histories, such as growing(csv), whose events go on arriving (default: that of the training data)");
+  add_number(options, "histories-mib", a.histories.most_mib, {1, kMostMib},
+             "MiB for --histories; beyond, the users whose newest event came first are forgotten");
   add("host", po::value(&a.server.host)->value_name("ADDRESS")->default_value(a.server.host),
       "address to listen on; 0.0.0.0: all");
   add_number(options, "port", a.server.port, {0, 65535}, "port to listen on; 0: a free one, which is printed");
@@ -170,6 +182,12 @@ void check(const ServeArguments& a, const GivenTexts& given) {
     throw UsageError("--name is for one model: with several, give each its name as --model NAME=DIR");
   if (models > 1 && a.shards.where.world_size > 1)
     throw UsageError("several ranks serve one model: start a separate job for each model");
+  if (models > 1 && !a.histories.path.empty())
+    throw UsageError("--histories is for one model: give one --model DIR or --follow DIR");
+  if (a.histories.path.empty() && !a.histories.reader.empty())
+    throw UsageError("--histories-reader has no effect without --histories PATH");
+  if (a.histories.path == HistoriesOptions::kNoEvents && !a.histories.reader.empty())
+    throw UsageError("--histories-reader has no effect with --histories -, which begins without events");
   retrieval::check(a.retrieval);
   if (a.retrieval.top_k > 0 && models > 1)
     throw UsageError("--top-k is for one model: give one --model DIR or --follow DIR");
@@ -268,6 +286,21 @@ std::string open_endpoints(const Runtime& runtime, const ServeArguments& a, Serv
   return told;
 }
 
+std::unique_ptr<KeptHistories> keep_histories(const Runtime& runtime, const HistoriesOptions& options, Served& served,
+                                              Log& log) {
+  const std::shared_ptr<Predictor> model = served.holder().current();
+  const std::shared_ptr<const data::Columns> columns = served.columns_of(model);
+  if (columns == nullptr)
+    fail(Code::kInvalidArgument,
+         "--histories: the model does not know the columns of its data, so it has no histories");
+  std::vector<std::string> fields;
+  for (const ModelFeature& feature : model->model().features) {
+    const ColumnConfig* const column = columns->column(feature.name);
+    if (column != nullptr) fields.push_back(column->column.empty() ? feature.name : column->column);
+  }
+  return std::make_unique<KeptHistories>(runtime, options, columns->reader(), fields, log);
+}
+
 int serve_here(const Runtime& runtime, const ServeArguments& a, Log& log) {
   allow_open_files(a);
   const bool sharded = a.shards.where.world_size > 1;
@@ -303,8 +336,12 @@ int serve_here(const Runtime& runtime, const ServeArguments& a, Log& log) {
   for (size_t i = 0; i < followers.size(); ++i)
     following.push_back(std::make_unique<Following>(followers[i], models.all()[a.models.size() + i]->holder(), log));
   Batcher batcher(a.batcher, metrics);
-  ModelService service(a.service, models, batcher);
-  Handler handler(service, models, batcher, metrics);
+  Histories histories(runtime);
+  if (!a.histories.path.empty()) histories.keep(keep_histories(runtime, a.histories, *models.all().front(), log));
+  ServiceOptions answers = a.service;
+  answers.histories = &histories;
+  ModelService service(answers, models, batcher);
+  Handler handler(service, models, batcher, metrics, histories.kept());
   std::optional<TokenHandler> guard;
   std::optional<TokenService> guarded;
   if (!a.token.empty()) guard.emplace(a.token, handler), guarded.emplace(a.token, service);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "config/json.h"
+#include "serve/histories.h"
 #include "serve/infer_json.h"
 #include "serve/json_text.h"
 #include "serve/score_rows.h"
@@ -61,7 +62,7 @@ ModelPath model_path(std::string_view rest) {
 
 constexpr std::string_view kModels = "/v2/models/", kRepository = "/v2/repository/models/",
                            kIndex = "/v2/repository/index", kReload = "/admin/reload", kScoreModels = "/v1/models/",
-                           kScorePath = "/v1/score";
+                           kScorePath = "/v1/score", kEventsPath = "/v1/events";
 bool starts_with(std::string_view text, std::string_view begin) { return text.substr(0, begin.size()) == begin; }
 
 // True for "NAME[/versions/V]/ACTION" after `begin`.
@@ -90,12 +91,16 @@ std::optional<size_t> json_bytes_of(const HttpRequest& request) {
   fail(Code::kInvalidArgument, "Inference-Header-Content-Length takes a number of bytes, not \"", shown(text), "\"");
 }
 
-InferRequest parse(const HttpRequest& request, bool rows, const ModelDescription& model, const InferLimits& limits) {
+void check_encoding(const HttpRequest& request) {
   if (!request.content_encoding.empty() && request.content_encoding != "identity") {
     throw Refused{Outcome::failed(415, Failure::kBadHttp,
                                   str_cat("Content-Encoding ", shown(request.content_encoding),
                                           " is not supported: send the request uncompressed"))};
   }
+}
+
+InferRequest parse(const HttpRequest& request, bool rows, const ModelDescription& model, const InferLimits& limits) {
+  check_encoding(request);
   const std::optional<size_t> json_bytes = json_bytes_of(request);
   return rows ? parse_scores(model, request.body, limits) : parse_infer(model, request.body, json_bytes, limits);
 }
@@ -126,13 +131,15 @@ HttpResponse rendered(Outcome&& outcome) {
 
 }  // namespace
 
-Handler::Handler(ModelService& service, const ModelRepository& models, const Batcher& batcher, Metrics& metrics)
-    : service_(service), models_(models), batcher_(batcher), metrics_(metrics) {}
+Handler::Handler(ModelService& service, const ModelRepository& models, const Batcher& batcher, Metrics& metrics,
+                 KeptHistories* kept)
+    : service_(service), models_(models), batcher_(batcher), metrics_(metrics), kept_(kept) {}
 
 Clock::time_point Handler::handle(HttpRequest&& request, const Respond& respond) {
   const std::string path(path_of(request.target));
   const bool infers = is_asked(path, kModels, "infer"), scores = is_asked(path, kScoreModels, "score"),
-             changes = is_change(path), posts = infers || scores || changes || path == kIndex || path == kScorePath;
+             changes = is_change(path),
+             posts = infers || scores || changes || path == kIndex || path == kScorePath || path == kEventsPath;
   if (posts && request.method != "POST") {
     respond(HttpResponse::not_allowed(request.method, "POST"));
     return kNever;
@@ -143,7 +150,7 @@ Clock::time_point Handler::handle(HttpRequest&& request, const Respond& respond)
     return infer({.model = std::move(parts.name), .version = std::move(parts.version)}, request, scores, respond);
   }
   if (changes) return change(path, request, respond);
-  HttpResponse response = posts ? index(request.body) : get(path);
+  HttpResponse response = path == kEventsPath ? add_events(request) : posts ? index(request.body) : get(path);
   const bool reads = request.method == "GET" || request.method == "HEAD";  // the connection omits the body for HEAD
   if (!posts && response.status != 404 && !reads) response = HttpResponse::not_allowed(request.method, "GET, HEAD");
   respond(std::move(response));
@@ -181,6 +188,10 @@ HttpResponse Handler::metrics_text() const {
   Gauges gauges;
   gauges.queue = batcher_.waiting();
   gauges.connections = connections_ ? connections_() : 0;
+  if (kept_ != nullptr) {
+    const KeptHistories::Counts c = kept_->counts();
+    gauges.histories = {c.users, c.bytes, c.forgotten, c.events, c.refused, c.unknown_users};
+  }
   for (const auto& served : models_.all()) {
     const std::shared_ptr<Predictor> model = served->holder().current();
     if (!model) continue;
@@ -193,6 +204,24 @@ HttpResponse Handler::metrics_text() const {
     }
   }
   return HttpResponse::prometheus(metrics_.text(gauges));
+}
+
+// {"events": [...]} adds events to the histories that are kept.
+HttpResponse Handler::add_events(const HttpRequest& request) const {
+  if (kept_ == nullptr)
+    return HttpResponse::not_found("the server keeps no histories: start it with --histories FILE, or with -");
+  HttpResponse out;
+  try {
+    check_encoding(request);
+    out.body = str_cat("{\"added\":", kept_->add_json(request.body), "}");
+    return out;
+  } catch (const Refused& refused) {
+    return refused.outcome;
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  } catch (const std::exception& e) {
+    return HttpResponse::failed(400, Failure::kBadRequest, e.what());
+  }
 }
 
 // {"ready": true} lists only models that are loaded.

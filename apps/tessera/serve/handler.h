@@ -16,7 +16,9 @@ namespace tessera::serve {
 
 class Handler : public RequestHandler {
  public:
-  Handler(ModelService& service, const ModelRepository& models, const Batcher& batcher, Metrics& metrics);
+  // `kept`: the histories that /v1/events adds to; null: none are kept.
+  Handler(ModelService& service, const ModelRepository& models, const Batcher& batcher, Metrics& metrics,
+          KeptHistories* kept = nullptr);
 
   Clock::time_point handle(HttpRequest&& request, const Respond& respond) override;
   HttpResponse overdue() const override { return service_.overdue(); }
@@ -29,6 +31,7 @@ class Handler : public RequestHandler {
   HttpResponse model_get(std::string_view rest) const;
   HttpResponse metrics_text() const;
   HttpResponse index(const std::string& body) const;
+  HttpResponse add_events(const HttpRequest& request) const;
   Clock::time_point infer(Question&& question, const HttpRequest& request, bool rows, const Respond& respond);
   Clock::time_point score(const HttpRequest& request, const Respond& respond);
   Clock::time_point change(std::string_view path, const HttpRequest& request, const Respond& respond);
@@ -37,6 +40,7 @@ class Handler : public RequestHandler {
   const ModelRepository& models_;
   const Batcher& batcher_;
   Metrics& metrics_;
+  KeptHistories* kept_;
   std::function<size_t()> connections_;
 };
 

@@ -64,6 +64,23 @@ void followed_text(std::string& out, const Gauges& gauges) {
        [](const Followed& f) { return static_cast<uint64_t>(f.refused); });
 }
 
+// Writes nothing if no histories are kept.
+void histories_text(std::string& out, const Gauges& gauges) {
+  if (!gauges.histories) return;
+  const auto each = [&](const char* name, const char* type, const char* help, int64_t value) {
+    head(out, name, type, help);
+    line(out, name, "", static_cast<uint64_t>(value));
+  };
+  const Gauges::Histories& h = *gauges.histories;
+  each("tessera_history_users", "gauge", "Users whose events are kept.", h.users);
+  each("tessera_history_bytes", "gauge", "Memory of users and their events.", h.bytes);
+  each("tessera_history_events_total", "counter", "Events that were added.", h.events);
+  each("tessera_history_refused_events_total", "counter", "Events that were refused.", h.refused);
+  each("tessera_history_forgotten_users_total", "counter", "Users that were forgotten because memory was full.",
+       h.forgotten);
+  each("tessera_history_unknown_users_total", "counter", "Rows that named a user without events.", h.unknown_users);
+}
+
 }  // namespace
 
 const char* to_string(Failure failure) {
@@ -136,6 +153,7 @@ std::string Metrics::text(const Gauges& gauges) const {
   head(out, "tessera_model_info", "gauge", "1 for each model that is served.");
   for (const Gauges::Model& model : gauges.models) line(out, "tessera_model_info", labels(model) + "}", uint64_t{1});
   followed_text(out, gauges);
+  histories_text(out, gauges);
   head(out, "tessera_reloads_total", "counter", "Loads of a model after the first.");
   line(out, "tessera_reloads_total", "{result=\"done\"}", reloads_.load(std::memory_order_relaxed));
   line(out, "tessera_reloads_total", "{result=\"failed\"}", failed_reloads_.load(std::memory_order_relaxed));

@@ -62,6 +62,10 @@ struct Gauges {
     std::optional<Followed> followed = std::nullopt;  // set for a model that changes while it is served
   };
   std::vector<Model> models;  // loaded models
+  struct Histories {
+    int64_t users, bytes, forgotten, events, refused, unknown_users;
+  };
+  std::optional<Histories> histories = std::nullopt;  // set if the server keeps histories
 };
 
 class Metrics {

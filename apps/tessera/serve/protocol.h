@@ -31,6 +31,8 @@ class Columns;
 namespace tessera::serve {
 
 struct TensorRequest;  // tensor_request.h
+class HistoryMaker;    // history_maker.h
+class KeptHistories;   // histories.h
 
 // True if its outputs are scores and item numbers (retrieval/retriever.h).
 inline bool answers_items(const ModelDescription& model) { return model.type == "top_k"; }
@@ -74,6 +76,8 @@ struct InferLimits {
   int64_t max_samples = 1024;              // per request
   const data::Columns* columns = nullptr;  // of a model with ModelDescription::encoding; otherwise null
   std::string_view name = {};              // the model's name here; empty: the name in the packed model
+  HistoryMaker* maker = nullptr;           // for events that rows bring; null: the model knows no histories
+  KeptHistories* kept = nullptr;           // null: the server keeps none
 };
 
 // Converts the request's tensors to arrays for the model. The result can be passed to the model's why_not(): arrays

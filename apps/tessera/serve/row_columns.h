@@ -41,6 +41,7 @@ class RowColumn {
 
   const Form& form() const { return form_; }
   bool takes_lists() const { return form_.kind != Kind::kDense; }
+  bool given() const { return seen_; }  // the row being read has it
 
   // Call begin(), take() for each value, then end_row() for each row, counted from 1; only end_row() if the row has no
   // value. Throws kInvalidArgument, with row and column, for an invalid value and for a column that occurs twice.

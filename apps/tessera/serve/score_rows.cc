@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "config/json.h"
 #include "data/columns.h"
+#include "serve/histories.h"
 #include "serve/infer_inputs.h"
 #include "serve/infer_tensors.h"
 #include "serve/names.h"
@@ -20,7 +23,9 @@ namespace {
 constexpr std::array<std::string_view, 5> kMembers = {"rows", "model", "version", "id", "outputs"};
 
 // The place in the document that the parser is in.
-enum class InRows { kStart, kRequest, kOutputs, kRows, kRow, kList, kPair, kWeights, kPassedOver };
+enum class InRows { kStart, kRequest, kOutputs, kRows, kRow, kList, kPair, kWeights, kEvents, kEvent, kPassedOver };
+
+constexpr const char* kHistory = "history";  // the member of a row with its user's events
 
 // Reads the rows of a request into its columns.
 class RowsReader final : public nlohmann::json_sax<nlohmann::json> {
@@ -29,6 +34,9 @@ class RowsReader final : public nlohmann::json_sax<nlohmann::json> {
              const InferLimits& limits)
       : text_(text), source_(source), model_(model), limits_(limits), columns_(row_columns(model, limits.columns)) {
     for (RowColumn& column : columns_) by_field_[column.form().field].push_back(&column);
+    if (limits.maker != nullptr) events_.emplace(limits.maker->event_columns());
+    const bool named = by_field_.count(kHistory) > 0 || (limits.columns != nullptr && limits.columns->reads(kHistory));
+    brings_events_ = events_ && !named;
   }
 
   InferJson take() {
@@ -45,7 +53,13 @@ class RowsReader final : public nlohmann::json_sax<nlohmann::json> {
       case InRows::kRows:
         begin_row();
         return enter(InRows::kRow);
+      case InRows::kEvents:
+        events_->begin();
+        return enter(InRows::kEvent);
+      case InRows::kEvent:
+        return part_of_event("an object");
       case InRows::kRow:
+        if (brings_events_ && key_ == kHistory) no_events();
         for (RowColumn* column : current_) {
           if (!column->form().weighted)
             column->refuse(column->takes_lists() ? "the model takes no weights there: send a list of values"
@@ -66,7 +80,13 @@ class RowsReader final : public nlohmann::json_sax<nlohmann::json> {
         }
         if (key_ == "outputs") return enter(InRows::kOutputs);
         return wrong("an array");
+      case InRows::kEvent:
+        return part_of_event("a list");
       case InRows::kRow:
+        if (brings_events_ && key_ == kHistory) {
+          if (std::exchange(brought_, true)) fail(Code::kInvalidArgument, "row ", row_, ": \"history\" is there twice");
+          return enter(InRows::kEvents);
+        }
         for (RowColumn* column : current_) {
           if (!column->takes_lists()) column->refuse("it takes one value, not a list");
         }
@@ -82,7 +102,9 @@ class RowsReader final : public nlohmann::json_sax<nlohmann::json> {
     }
   }
   bool end_object() override {
+    if (top() == InRows::kEvent) end_event();
     if (top() == InRows::kRow) {
+      if (limits_.maker != nullptr) fill_histories();
       for (RowColumn& column : columns_) column.end_row(row_);
     }
     return leave();
@@ -149,6 +171,7 @@ class RowsReader final : public nlohmann::json_sax<nlohmann::json> {
   std::string example() const { return example_rows(model_, limits_.columns); }
   [[noreturn]] bool wrong(const char* what) const {
     if (top() == InRows::kRequest) fail(Code::kInvalidArgument, '"', key_, "\" cannot be ", what, ": send ", example());
+    if (top() == InRows::kEvents) no_events();
     if (top() == InRows::kOutputs) fail(Code::kInvalidArgument, "\"outputs\" are names of heads, not ", what);
     if (top() == InRows::kRows)
       fail(Code::kInvalidArgument, "row ", row_ + 1, " cannot be ", what, ", it is an object: send ", example());
@@ -170,6 +193,78 @@ class RowsReader final : public nlohmann::json_sax<nlohmann::json> {
       fail(Code::kInvalidArgument, "a request of more than ", limits_.max_samples,
            " rows is too large: send them in several requests");
     ++row_;
+    user_.clear();
+    brought_ = false;
+    if (events_) events_->clear();
+  }
+  [[noreturn]] void no_events() const {
+    fail(Code::kInvalidArgument, "row ", row_, ": \"history\" is a list of events, [{...}], with ", events_->names());
+  }
+  // A part of an event is passed over if the histories have none of that name, as in files.
+  bool part_of_event(const char* what) {
+    if (events_->has_column(key_))
+      fail(Code::kInvalidArgument, "row ", row_, ", event ", events_->size(), ", column \"", key_, "\" cannot be ",
+           what, ": an event has one value in it");
+    return enter(InRows::kPassedOver);
+  }
+  void set_in_event(const RowValue& v) {
+    try {
+      events_->set(key_, v);
+    } catch (const Error& e) {
+      fail(Code::kInvalidArgument, "row ", row_, ", event ", events_->size(), ", ", e.what());
+    }
+  }
+  void end_event() {
+    try {
+      if (!events_->has(limits_.maker->user_column()))
+        events_->set(limits_.maker->user_column(), std::string_view("the row's"));
+      events_->end(0);
+    } catch (const Error& e) {
+      fail(Code::kInvalidArgument, "row ", row_, ", event ", events_->size(), ", ", e.what());
+    }
+  }
+  // Gives the row the lists of its user, unless it brings them itself.
+  void fill_histories() {
+    const std::vector<std::string>& lists = limits_.maker->lists();
+    const auto given = std::find_if(columns_.begin(), columns_.end(), [&](const RowColumn& column) {
+      return column.given() && std::find(lists.begin(), lists.end(), column.form().field) != lists.end();
+    });
+    if (given != columns_.end() && brought_)
+      fail(Code::kInvalidArgument, "row ", row_, " has \"history\" and \"", given->form().field,
+           "\", which it is made into: send one of them");
+    if (given != columns_.end() || (!brought_ && limits_.kept == nullptr)) return;
+    const HistoryMaker::Taken taken = take_histories();
+    for (size_t k = 0; k < lists.size(); ++k) {
+      const auto found = by_field_.find(lists[k]);
+      if (found == by_field_.end()) continue;
+      if (!brought_ && !limits_.kept->keeps(lists[k]))
+        fail(
+            Code::kInvalidArgument, "row ", row_, ", column \"", lists[k],
+            "\": the server does not keep it, because the model that it began with does not take it: start the server ",
+            "again");
+      for (RowColumn* column : found->second) {
+        column->begin(row_);
+        for (const std::string& text : taken.lists[k]) column->take(std::string_view(text), true);
+      }
+    }
+  }
+  HistoryMaker::Taken take_histories() {
+    if (brought_) {
+      try {
+        return limits_.maker->after(*events_);
+      } catch (const Error& e) {
+        fail(e.code(), "row ", row_, ", ", e.what());
+      }
+    }
+    const std::string& name = limits_.maker->user_column();
+    if (user_.empty())
+      fail(Code::kInvalidArgument, "row ", row_, ", column \"", name,
+           "\": the row has no user: name one, whose history the server keeps, or send its events as \"history\"");
+    HistoryMaker::Taken out = limits_.kept->take(user_);
+    if (out.events == 0 && answers_items(model_))
+      fail(Code::kInvalidArgument, "row ", row_, ", column \"", name, "\": the server has no events of the user \"",
+           shown(user_), "\", so there is nothing to find items by: send its events as \"history\"");
+    return out;
   }
   // Finds the columns that the key means. There is none if the model does not take this column of the data.
   void find_columns() {
@@ -177,6 +272,8 @@ class RowsReader final : public nlohmann::json_sax<nlohmann::json> {
     current_ = found == by_field_.end() ? std::vector<RowColumn*>() : found->second;
     for (RowColumn* column : current_) column->begin(row_);
     if (!current_.empty() || (limits_.columns != nullptr && limits_.columns->reads(key_))) return;
+    if (limits_.maker != nullptr && (key_ == limits_.maker->user_column() || (brings_events_ && key_ == kHistory)))
+      return;
     std::vector<std::string> known;
     for (const RowColumn& column : columns_) {  // several may read the same key
       const std::string& field = column.form().field;
@@ -188,8 +285,14 @@ class RowsReader final : public nlohmann::json_sax<nlohmann::json> {
   bool value(const RowValue& v, bool is_key) {
     switch (top()) {
       case InRows::kRow:
+        if (limits_.maker != nullptr && key_ == limits_.maker->user_column()) user_ = text_of(v);
+        if (brings_events_ && key_ == kHistory && !std::holds_alternative<std::monostate>(v)) no_events();
+        [[fallthrough]];
       case InRows::kList:
         for (RowColumn* column : current_) column->take(v, top() == InRows::kList);
+        return true;
+      case InRows::kEvent:
+        set_in_event(v);
         return true;
       case InRows::kPair:
         for (RowColumn* column : current_) {
@@ -221,6 +324,10 @@ class RowsReader final : public nlohmann::json_sax<nlohmann::json> {
   int64_t row_ = 0;
   int pair_ = 0;  // values of the current pair so far
   bool rows_ = false;
+  std::optional<EventRows> events_;  // of the row; unset: the model knows no histories
+  bool brings_events_ = false;       // a row may have them, because no column has their name
+  bool brought_ = false;             // this row has them
+  std::string user_;                 // of the row; empty: it has none
 };
 
 // Reads "model" and "version", wherever they are.

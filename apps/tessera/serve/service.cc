@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "data/columns.h"
+#include "serve/histories.h"
 #include "tessera/error.h"
 
 namespace tessera::serve {
@@ -94,7 +95,13 @@ Clock::time_point ModelService::infer(const Question& question, const Respond& r
   InferRequest request;
   try {
     const std::shared_ptr<const data::Columns> columns = found.served->columns_of(found.model);
-    request = question.input(model.model(), {options_.max_samples, columns.get(), found.served->name()});
+    InferLimits limits{options_.max_samples, columns.get(), found.served->name()};
+    if (options_.histories != nullptr && columns != nullptr) {
+      const RowHistories histories = options_.histories->of(columns->reader());
+      limits.maker = histories.maker;
+      limits.kept = histories.kept;
+    }
+    request = question.input(model.model(), limits);
     found.served->unknown_ids().add(found.served->name(), model.model(), columns.get(), request);
   } catch (const Error& e) {
     return refuse(Outcome::failed(400, Failure::kBadRequest, e.what()));

@@ -15,6 +15,8 @@
 
 namespace tessera::serve {
 
+class Histories;  // histories.h
+
 // The calls of the Open Inference Protocol and of its model repository, and one of this server.
 enum class Ask {
   kInfer,
@@ -61,6 +63,7 @@ class Service {
 struct ServiceOptions {
   std::chrono::milliseconds deadline{1000};  // per request, from its last byte; a client may ask for less
   int64_t max_samples = 1024;                // per request
+  Histories* histories = nullptr;            // null: rows bring lists only
 };
 
 // Questions are answered within ask(), or later by a thread of the batcher or of the holder.

@@ -66,6 +66,7 @@ class Columns {
   // From the result of json(). kDataLoss: the error names `source`.
   Columns(const std::string& json, const std::string& source);
   std::string json() const;
+  const std::string& reader() const { return reader_; }  // of the training data
   // kInvalidArgument: the config's columns differ from these, or are read in another way.
   void require_same(const Columns& config) const;
 

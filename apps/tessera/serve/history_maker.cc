@@ -1,0 +1,144 @@
+#include "serve/history_maker.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "plugin/calls.h"
+#include "tessera/error.h"
+#include "tessera/sdk/values.h"
+
+namespace tessera::serve {
+namespace {
+
+// Users are compared as the values of requests are: 4, 4.0 and "4" are one.
+std::string user_word(std::string_view text) {
+  std::string out;
+  sdk::append_word(out, text);
+  return out;
+}
+
+}  // namespace
+
+std::unique_ptr<HistoryMaker> HistoryMaker::of(const Runtime& runtime, const std::string& reader) {
+  ComponentPtr part;
+  try {
+    part = runtime.create(TSR_READER_KIND, reader);
+  } catch (const Error&) {  // requests need it only if they bring events
+    return nullptr;
+  }
+  if (part->extension<tsr_reader_histories>(TSR_READER_HISTORIES) == nullptr) return nullptr;
+  return std::unique_ptr<HistoryMaker>(new HistoryMaker(std::move(part)));
+}
+
+HistoryMaker::HistoryMaker(ComponentPtr part)
+    : part_(std::move(part)), api_(part_->extension<tsr_reader_histories>(TSR_READER_HISTORIES)) {
+  event_columns_ = names(api_->event_column);
+  lists_ = names(api_->list);
+}
+
+std::vector<std::string> HistoryMaker::names(tsr_code (*name)(void*, int64_t, const char**, tsr_error*)) const {
+  std::vector<std::string> out;
+  while (true) {
+    const char* text = nullptr;
+    AbiError error;
+    const tsr_code code = name(part_->self(), std::ssize(out), &text, error.out());
+    if (code == TSR_OUT_OF_RANGE) return out;
+    error.check(code);
+    out.emplace_back(text);
+  }
+}
+
+void HistoryMaker::begin(const std::vector<std::string>& lists, int64_t most_bytes) {
+  const std::lock_guard lock(mutex_);
+  begin_locked(lists, most_bytes);
+}
+
+void HistoryMaker::begin_locked(const std::vector<std::string>& lists, int64_t most_bytes) {
+  std::vector<const char*> texts;
+  places_.clear();
+  for (const std::string& list : lists) {
+    texts.push_back(list.c_str());
+    places_.push_back(static_cast<size_t>(std::find(lists_.begin(), lists_.end(), list) - lists_.begin()));
+  }
+  plugin::call({*part_, "begin"}, api_->begin, part_->self(), std::ssize(texts), texts.data(), most_bytes);
+}
+
+bool HistoryMaker::keeps(const std::string& list) const {
+  return std::any_of(places_.begin(), places_.end(), [&](size_t place) { return lists_[place] == list; });
+}
+
+HistoryMaker::Added HistoryMaker::add(int64_t rows, std::span<const tsr_reader_values> values) {
+  const std::lock_guard lock(mutex_);
+  return add_locked(rows, values);
+}
+
+HistoryMaker::Added HistoryMaker::add_locked(int64_t rows, std::span<const tsr_reader_values> values) {
+  std::string users;
+  std::vector<int64_t> ends = {0};
+  const tsr_reader_values& given = values.front();
+  for (int64_t row = 0; row < rows; ++row) {
+    if (given.present == nullptr || given.present[row] != 0)
+      users += user_word({static_cast<const char*>(given.values) + given.texts[row],
+                          static_cast<size_t>(given.texts[row + 1] - given.texts[row])});
+    ends.push_back(std::ssize(users));
+  }
+  std::vector<tsr_reader_values> all(values.begin(), values.end());
+  all.front().values = users.data();
+  all.front().texts = ends.data();
+  Added out;
+  try {
+    plugin::call({*part_, "add"}, api_->add, part_->self(), rows, uint32_t{sizeof(tsr_reader_values)}, all.data(),
+                 &out.rows);
+  } catch (const Error& e) {
+    if (e.code() != Code::kInvalidArgument) throw;
+    out.why = e.what();
+  }
+  return out;
+}
+
+HistoryMaker::Taken HistoryMaker::take(std::string_view user) {
+  const std::lock_guard lock(mutex_);
+  return take_locked(user_word(user));
+}
+
+HistoryMaker::Taken HistoryMaker::take_locked(const std::string& user) {
+  std::vector<tsr_reader_values> values(
+      places_.size(), tsr_reader_values{sizeof(tsr_reader_values), 0, nullptr, nullptr, nullptr, nullptr, nullptr});
+  Taken out;
+  out.lists.resize(lists_.size());
+  plugin::call({*part_, "take"}, api_->take, part_->self(), user.data(), uint64_t{user.size()},
+               uint32_t{sizeof(tsr_reader_values)}, values.data(), &out.events);
+  for (size_t k = 0; k < places_.size(); ++k) {
+    const tsr_reader_values& v = values[k];
+    for (int64_t i = v.lists[0]; i < v.lists[1]; ++i)
+      out.lists[places_[k]].emplace_back(static_cast<const char*>(v.values) + v.texts[i],
+                                         static_cast<size_t>(v.texts[i + 1] - v.texts[i]));
+  }
+  return out;
+}
+
+HistoryMaker::Taken HistoryMaker::after(const EventRows& events) {
+  const std::lock_guard lock(mutex_);
+  begin_locked(lists_, std::numeric_limits<int64_t>::max());
+  const std::vector<tsr_reader_values> values = events.values();
+  const Added added = add_locked(events.size(), values);
+  if (!added.why.empty()) fail(Code::kInvalidArgument, "event ", added.rows + 1, ", ", added.why);
+  tsr_history_counts users{sizeof(users), 0, 0, 0, 0};
+  plugin::call({*part_, "counts"}, api_->counts, part_->self(), &users);
+  if (users.users > 1)
+    fail(Code::kInvalidArgument, "the events have ", users.users, " users, but a row's events are those of one");
+  Taken out = events.size() > 0 ? take_locked(user_word({static_cast<const char*>(values[0].values),
+                                                         static_cast<size_t>(values[0].texts[1] - values[0].texts[0])}))
+                                : take_locked("");
+  begin_locked(lists_, std::numeric_limits<int64_t>::max());
+  return out;
+}
+
+tsr_history_counts HistoryMaker::counts() {
+  const std::lock_guard lock(mutex_);
+  tsr_history_counts out{sizeof(out), 0, 0, 0, 0};
+  plugin::call({*part_, "counts"}, api_->counts, part_->self(), &out);
+  return out;
+}
+
+}  // namespace tessera::serve
