@@ -53,7 +53,8 @@ std::string ArrivingRows::file_reader(const Runtime& runtime, const std::string&
   if (inner.empty())
     fail(Code::kInvalidArgument, "the rows that \"", reader,
          "\" reads have no end: use --reader csv, or another reader of files, for a file with the model's columns");
-  return inner;
+  if (!reads(runtime, inner)) return inner;
+  return reader.substr(0, reader.size() - inner.size() - 1) + file_reader(runtime, inner) + ")";
 }
 
 ArrivingRows::ArrivingRows(const Runtime& runtime, const Config& config, const std::string& encoding, const char* draft)
@@ -65,7 +66,7 @@ ArrivingRows::ArrivingRows(const Runtime& runtime, const Config& config, const s
       columns_(columns_of(config, encoding)) {
   TESSERA_CHECK(api_ != nullptr, "reads() was asked");
   check_settings(config);
-  if (!pipe_) columns_.meet({}, true);
+  if (!pipe_) columns_.meet(columns_of(*part_), true);
 }
 
 Dataset ArrivingRows::dataset() const {

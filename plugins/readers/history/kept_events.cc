@@ -69,10 +69,15 @@ const std::vector<int64_t>& KeptEvents::history() {
       [&](int64_t event) { return items.emplace(cell(event, item_), items.size()).first->second; });
 }
 
+bool KeptEvents::is_late(std::string_view user, const TimeKey& time) const {
+  const auto found = places_.find(user);
+  return found != places_.end() && !options_->sort && time < found->second->last;
+}
+
 bool KeptEvents::add(std::string_view name, const TimeKey& time, uint64_t pool,
                      const std::vector<std::string_view>& cells) {
+  if (is_late(name, time)) return false;
   auto found = places_.find(name);
-  if (found != places_.end() && !options_->sort && time < found->second->last) return false;
   if (found == places_.end()) {
     if (pool == HistoryPicker::kNoPool) return true;
     users_.push_back({std::string(name), {}, time});

@@ -20,6 +20,8 @@ class KeptEvents {
   // Forgets all. An event has `cells` texts. `item` is the cell that repeats are found by; unused if repeats are kept.
   // `all`: also events are kept that no later history has. Users take at most `most_bytes`.
   void start(const HistoryOptions& options, size_t cells, size_t item, bool all, int64_t most_bytes);
+  // True for an event that is earlier than one of the user, unless events are sorted.
+  bool is_late(std::string_view user, const TimeKey& time) const;
   // Adds the user's next event; false if it is earlier than one of the user, and the order must be that of time.
   bool add(std::string_view user, const TimeKey& time, uint64_t pool, const std::vector<std::string_view>& cells);
 

@@ -34,15 +34,19 @@ KeptLists::KeptLists(const HistoryOptions& options) : options_(options), event_c
   sources_.push_back({0, HistoryPicker::kNoPool, true});
 }
 
+const KeptLists::List* KeptLists::list_of(std::string_view name) const {
+  const auto found = std::find(lists_.begin(), lists_.end(), name);
+  return found == lists_.end() ? nullptr : &sources_[static_cast<size_t>(found - lists_.begin())];
+}
+
 void KeptLists::begin(const std::vector<std::string_view>& lists, int64_t most_bytes) {
   chosen_.clear();
   bool all = false;
   for (const std::string_view name : lists) {
-    const auto found = std::find(lists_.begin(), lists_.end(), name);
-    if (found == lists_.end()) fail(TSR_NOT_FOUND, tessera::sdk::unknown_name("list", std::string(name), lists_));
-    const List& source = sources_[static_cast<size_t>(found - lists_.begin())];
-    chosen_.push_back({source, HistoryColumn(TSR_READER_TEXT)});
-    all |= source.seen;
+    const List* const source = list_of(name);
+    if (source == nullptr) fail(TSR_NOT_FOUND, tessera::sdk::unknown_name("list", std::string(name), lists_));
+    chosen_.push_back({*source, HistoryColumn(TSR_READER_TEXT)});
+    all |= source->seen;
   }
   times_ = {};
   events_.start(options_, options_.columns.size(), 0, all, most_bytes);

@@ -18,10 +18,17 @@ namespace tessera_readers {
 
 class KeptLists {
  public:
+  struct List {
+    size_t cell;                             // of an event
+    uint64_t pool = HistoryPicker::kNoPool;  // the only one; kNoPool: all
+    bool seen = false;                       // all events of the user
+  };
+
   explicit KeptLists(const HistoryOptions& options);
   const std::vector<std::string>& event_columns() const { return event_columns_; }
   const std::vector<std::string>& lists() const { return lists_; }
 
+  const List* list_of(std::string_view name) const;  // NULL: there is no such list
   // Failure(TSR_NOT_FOUND): there is no such list.
   void begin(const std::vector<std::string_view>& lists, int64_t most_bytes);
   // Adds row `row`. Failure(TSR_INVALID_ARGUMENT): it is no event, or earlier than one of the same user.
@@ -31,11 +38,6 @@ class KeptLists {
   const KeptEvents& events() const { return events_; }
 
  private:
-  struct List {
-    size_t cell;                             // of an event
-    uint64_t pool = HistoryPicker::kNoPool;  // the only one; kNoPool: all
-    bool seen = false;                       // all events of the user
-  };
   struct Chosen {
     List list;
     HistoryColumn values;

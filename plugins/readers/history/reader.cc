@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "tessera/abi/draft/arriving.h"
 #include "tessera/sdk/fields.h"
 #include "tessera/sdk/other_columns.h"
 
@@ -24,9 +23,6 @@ constexpr int64_t kIdBytes = 2;  // the core counts two bytes of text for an id 
 const tsr_instance& inner_of(const tessera::sdk::Setup& setup) {
   if (setup.inner == nullptr)
     fail(TSR_INVALID_ARGUMENT, "histories needs another reader for its events: name it, as in histories?user=id(csv)");
-  if (tessera::sdk::extension_of<tsr_reader_arriving>(*setup.inner, TSR_READER_ARRIVING) != nullptr)
-    fail(TSR_INVALID_ARGUMENT, "[history] makes histories from files, but the rows that \"", setup.inner->component->id,
-         "\" reads have no end: write them to files first");
   return *setup.inner;
 }
 
@@ -44,7 +40,10 @@ std::vector<std::string> names_of(const std::vector<ReaderColumn>& columns) {
 }  // namespace
 
 HistoryReader::HistoryReader(const tessera::sdk::Setup& setup)
-    : host_(setup.host), options_(setup.options), kept_(options_), inner_(inner_of(setup)) {}
+    : host_(setup.host), options_(setup.options), kept_(options_), inner_(inner_of(setup)) {
+  if (ArrivingHistories::arriving_of(*setup.inner) != nullptr)
+    arriving_ = std::make_unique<ArrivingHistories>(options_, kept_, *setup.inner);
+}
 
 const char* HistoryReader::describe(const std::string&) {
   described_ = R"({"own_past": true)";
@@ -55,6 +54,7 @@ const char* HistoryReader::describe(const std::string&) {
 }
 
 void HistoryReader::open(std::string_view path, int64_t block_bytes) {
+  if (arriving_) return ArrivingReader::open(path, block_bytes);
   constexpr int64_t kLeast = int64_t{64} << 10, kIdsPerField = 16;
   const int64_t ids = options_.longest() * static_cast<int64_t>(options_.columns.size());
   const int64_t events = std::max(block_bytes / (1 + ids / kIdsPerField), std::min(block_bytes, kLeast));

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "history/arriving.h"
 #include "history/column.h"
 #include "history/kept_lists.h"
 #include "history/log.h"
@@ -19,22 +20,34 @@
 
 namespace tessera_readers {
 
-class HistoryReader : public tessera::sdk::Reader {
+class HistoryReader : public tessera::sdk::ArrivingReader {
  public:
   explicit HistoryReader(const tessera::sdk::Setup& setup);
   const void* extension(std::string_view id) const {
-    const void* kept = histories_extension<HistoryReader>(id);
-    return kept != nullptr ? kept : tessera::sdk::paths_extension<HistoryReader>(id);
+    if (const void* kept = histories_extension<HistoryReader>(id)) return kept;
+    if (arriving_ == nullptr) return tessera::sdk::paths_extension<HistoryReader>(id);
+    const void* skips = arriving_->skips() ? tessera::sdk::skips_extension<HistoryReader>(id) : nullptr;
+    return skips != nullptr ? skips : tessera::sdk::arriving_extension<HistoryReader>(id);
   }
   KeptLists& kept_lists() { return kept_; }
   const char* describe(const std::string& path);
 
   void open(std::string_view path, int64_t block_bytes) override;
   const std::vector<std::string>& files() const override { return files_; }
-  const std::vector<tessera::sdk::ReaderColumn>& columns() const override { return columns_; }
+  const std::vector<tessera::sdk::ReaderColumn>& columns() const override {
+    return arriving_ ? arriving_->columns() : columns_;
+  }
   const std::vector<tessera::sdk::ReaderBlock>& blocks() const override { return blocks_; }
   void select(std::span<const tessera::sdk::ReaderWant> wants) override;
   std::span<const tsr_reader_values> read(int64_t block) override;
+
+  // These are for rows that arrive.
+  void follow(std::string_view path, std::string_view position) override {
+    arriving_->follow(std::string(path), position);
+  }
+  tessera::sdk::Arrived next(int64_t most, double wait_s) override { return arriving_->next(most, wait_s); }
+  std::string position() const override { return arriving_->position(); }
+  void skip(int64_t row, const char* why) { arriving_->skip(row, why); }
 
  private:
   // The source of a column.
@@ -93,6 +106,7 @@ class HistoryReader : public tessera::sdk::Reader {
   HistoryOptions options_;
   KeptLists kept_;
   InnerReader inner_;
+  std::unique_ptr<ArrivingHistories> arriving_;  // NULL: the other reader reads files
   std::string described_;
   std::vector<tessera::sdk::ReaderColumn> inner_columns_;
   EventFiles events_;

@@ -44,6 +44,7 @@ void HistoryReader::check_wanted(const ReaderWant& wanted, const Source& source)
 }
 
 void HistoryReader::select(std::span<const ReaderWant> wants) {
+  if (arriving_) return arriving_->select(wants);
   wants_.clear();
   cells_.clear();
   outputs_.clear();

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -252,6 +253,74 @@ TEST_F(EventHistories, AnswerWhatComesNext) {
   EXPECT_GT(right, 36);
 }
 
+// Events that arrive in files have the histories that they have in one file, and a job goes on exactly.
+TEST_F(EventHistories, AreMadeOfEventsThatArrive) {
+  const std::string rows = contents(file("events.csv")), header = rows.substr(0, rows.find('\n') + 1);
+  std::filesystem::create_directory(file("in"));
+  size_t at = header.size();
+  for (int part = 0; at < rows.size(); ++part) {
+    const size_t end = std::min(rows.size(), rows.find('\n', std::min(rows.size() - 1, at + 600)) + 1);
+    write(str_cat("in/part-", 10 + part, ".csv"), header + rows.substr(at, end - at));
+    at = end;
+  }
+  write("in/DONE", "");
+  write("job.toml", ranking(kEventsHistory));
+  const json whole =
+      trained(1, settings({"data.shuffle=false", "data.epochs=1", "data.test_fraction=0", "data.batch=25"}));
+  ASSERT_FALSE(whole.is_null());
+  const Arguments arriving =
+      settings({"data.reader=growing?end=DONE(csv)", str_cat("data.path=", file("in")), "data.batch=25"});
+  const json one = trained(1, arriving + Arguments{"--save", file("whole")});
+  ASSERT_FALSE(one.is_null());
+  EXPECT_EQ(losses_of(one), losses_of(whole));
+  EXPECT_EQ(losses_of(one).size(), 11u) << "batches of one size, as files have them";
+  expect_same_losses(one, trained(2, arriving));
+  ASSERT_FALSE(trained(1, arriving + Arguments{"--save", file("saved"), "--max-steps", "7"}).is_null());
+  const json rest = trained(1, arriving + Arguments{"--save", file("saved"), "--resume"});
+  ASSERT_FALSE(rest.is_null());
+  EXPECT_EQ(rest.at("first_step"), 7);
+  const std::vector<double> all = losses_of(one);
+  EXPECT_EQ(losses_of(rest), std::vector<double>(all.begin() + 7, all.end()));
+  for (const char* part : {"/model.safetensors", "/optimizer.safetensors"}) {
+    const std::string wanted = contents(file("whole/save-1") + part);
+    EXPECT_FALSE(wanted.empty());
+    EXPECT_EQ(contents(file("saved/save-2") + part), wanted) << part;
+  }
+  // A file of events is scored by the reader inside.
+  succeed({"quantize", "--load", file("whole"), "--save", file("model"), "--weights", "fp32"});
+  const auto scores = [&](const Arguments& more) {
+    succeed(
+        Arguments{"predict", "--model", file("model"), "--output", file("scores.csv"), "--data", file("events.csv")} +
+        more);
+    return contents(file("scores.csv"));
+  };
+  EXPECT_EQ(scores({}), scores({"--reader", R"(histories?user="user"&time="at"&columns="item"&length=5(csv))"}));
+
+  const auto refused = [&](const Arguments& more, int status = 2) {
+    const Finished done = train(0, arriving + more);
+    EXPECT_EQ(done.status, status) << done.output;
+    return done.output;
+  };
+  const Arguments again = {"--save", file("again"), "--max-steps", "3"};
+  ASSERT_FALSE(trained(1, arriving + again).is_null());
+  const Arguments resume = {"--save", file("again"), "--resume"};
+  const std::string first = contents(file("in/part-10.csv"));
+  write("in/part-10.csv", header + first.substr(first.find('\n', header.size()) + 1) + "0,3,99999,1\n");
+  EXPECT_THAT(refused(resume, 1), HasSubstr("does not begin with the 75 events that were read before the position"));
+  for (const auto& entry : std::filesystem::directory_iterator(file("in"))) {
+    if (entry.path().filename() > "part-10.csv") std::filesystem::remove(entry.path());
+  }
+  EXPECT_THAT(refused(resume, 1), HasSubstr(" of the 75 events before the position, and histories are made of all"));
+  write("in/part-10.csv", header + "1,3,5,1\n1,3,4,1\n");
+  EXPECT_THAT(refused({}),
+              HasSubstr("part-10.csv, row 2, column \"at\": the event is earlier than one of the same user"));
+  write("in/part-10.csv", header + ",3,5,1\n");
+  EXPECT_THAT(refused({}), HasSubstr("part-10.csv, row 1, column \"user\": the event has no user"));
+  EXPECT_THAT(refused(settings({"history.order=sort"})), HasSubstr("history.order = \"sort\" does not go with rows"));
+  EXPECT_THAT(refused(settings({"history.split=leave_one_out"})), HasSubstr("history.split does not go with rows"));
+  EXPECT_THAT(refused(settings({"history.samples=users"})), HasSubstr("history.samples does not go with rows"));
+}
+
 // All events of a file are scored in its order, whatever parts the model's job had.
 TEST_F(EventHistories, AreScoredInTheOrderOfTheFile) {
   write("job.toml", ranking(str_cat(kEventsHistory, "split = \"leave_one_out\"\n")));
@@ -299,8 +368,6 @@ TEST_F(EventHistories, WrongJobsAreNamed) {
   EXPECT_THAT(refused(settings({"history.values=[\"a\"]"})), HasSubstr("history.values has no effect: set history.by"));
   EXPECT_THAT(refused(settings({"history.split=time", "history.test_from=\"999999\""})),
               HasSubstr("history.split = \"time\" leaves no sample of "));
-  EXPECT_THAT(refused(settings({"data.reader=\"growing(csv)\""})),
-              HasSubstr("[history] makes histories from files, but the rows that \"growing\" reads have no end"));
   std::string rows = contents(file("events.csv"));
   write("events.csv", rows + "0,3,0,1\n");
   EXPECT_THAT(refused({}), HasSubstr("the event is earlier than one of the same user, \"0\", in a row before it: sort "
