@@ -1,10 +1,15 @@
 // The server's request parser on arbitrary bytes: it refuses with one sentence, or returns consistent arrays. The first
-// byte selects the model, and whether there are binary tensors or rows; the next two say how much of the rest is JSON.
+// byte selects the model, and whether there are binary tensors, rows (also with histories), or events to keep. The next
+// two say how much of the rest is JSON.
+#include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "fake_predictor.h"
 #include "fuzz.h"
+#include "serve/histories.h"
 #include "serve/merged_batch.h"
 #include "serve/protocol.h"
 #include "serve/score_rows.h"
@@ -38,10 +43,25 @@ void check(const ModelDescription& model, const InferRequest& request) {
   require(merged.merge(both).batch == 2 * request.batch, "two requests are one input");
 }
 
+// Histories of the column "film", which is a feature of the model.
+struct Kept {
+  Kept() : maker(HistoryMaker::of(runtime, kReader)), log(Level::kError, -1) {
+    require(maker != nullptr, "the reader makes histories");
+    kept.emplace(runtime, HistoriesOptions{HistoriesOptions::kNoEvents, "", 1}, kReader,
+                 std::vector<std::string>{"history.film"}, log);
+  }
+  static constexpr const char* kReader = R"(histories?user="user"&time="at"&columns="film,at"&length=3(csv))";
+  const Runtime runtime{{.plugin_path = {TESSERA_PLUGINS_BUILT}, .default_path = false}};
+  std::unique_ptr<HistoryMaker> maker;
+  Log log;
+  std::optional<KeptHistories> kept;
+};
+
 }  // namespace
 
 void fuzz_infer_request(Input input) {
   if (input.size() < 3) return;
+  static Kept histories;
   FakeOptions options;
   options.is_weighted = (input[0] & 1) != 0;
   options.dense_inputs = (input[0] & 2) != 0 ? 0 : 2;
@@ -51,9 +71,18 @@ void fuzz_infer_request(Input input) {
   if ((input[0] & 4) != 0) json_bytes = input[1] | static_cast<size_t>(input[2]) << 8;
   const std::string_view body = text_of(input.subspan(3));
   try {
+    if ((input[0] & 64) != 0) {
+      require(histories.kept->add_json(body) > 0, "events were added");
+      return;
+    }
     const bool rows = (input[0] & 16) != 0;
-    const InferRequest request = rows ? parse_scores(model.model(), body, {kMostSamples})
-                                      : parse_infer(model.model(), body, json_bytes, {kMostSamples});
+    InferLimits limits{kMostSamples};
+    if ((input[0] & 32) != 0) {
+      limits.maker = histories.maker.get();
+      limits.kept = (input[0] & 128) != 0 ? &*histories.kept : nullptr;
+    }
+    const InferRequest request =
+        rows ? parse_scores(model.model(), body, limits) : parse_infer(model.model(), body, json_bytes, {kMostSamples});
     check(model.model(), request);
     for (const WantedOutput& wanted : request.outputs)
       require(wanted.output < options.outputs.size(), "outputs are the model's");
