@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "job_file.h"
 #include "served_model.h"
@@ -250,6 +253,23 @@ TEST_F(ServedHistories, BeginWithFilesAndGoOn) {
     ASSERT_THAT(metrics(*client), HasSubstr(all));
     EXPECT_NEAR(score(*client, asked(events_[i + 50])), scores_[i + 50], 1e-6);
   }
+}
+
+// A source in which there is always one more event does not keep the server from its start.
+TEST_F(ServedHistories, BeginThoughEventsNeverRest) {
+  std::filesystem::create_directory(file("events"));
+  std::atomic<bool> stop = false;
+  std::thread writer([&] {
+    for (int i = 1000; !stop; ++i) {
+      write("next", str_cat("user,item,at,good\nnew,film 1,2024-02-01 00:00,", i % 2, "\n"));
+      std::filesystem::rename(file("next"), file(str_cat("events/", i, ".csv")));
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+  });
+  const auto client = serve({"--histories", file("events"), "--histories-reader", "growing(csv)"});
+  stop = true;
+  writer.join();
+  EXPECT_GT(score(*client, asked(events_[0])), 0);
 }
 
 TEST_F(ServedHistories, AreBoundedInMemory) {

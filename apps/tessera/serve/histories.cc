@@ -113,9 +113,23 @@ void KeptHistories::follow(const Runtime& runtime, const std::string& reader, co
     wants.push_back({sizeof(tsr_reader_want), 0, name.c_str(), TSR_READER_TEXT, ' ', ':', {0, 0}});
   plugin::call({*source_, "select"}, source_->api<tsr_reader>().select, source_->self(), std::ssize(wants),
                uint32_t{sizeof(tsr_reader_want)}, wants.data());
-  while (take_arrived(1) > 0) {
-  }
+  catch_up();
   if (!ended_) thread_ = std::thread([this] { work(); });
+}
+
+// Adds the events that are there. If they come more slowly than the server would read old ones, it has these.
+void KeptHistories::catch_up() {
+  constexpr int64_t kRowsOfOldEvents = 1000;  // in a second
+  auto second = std::chrono::steady_clock::now();
+  int64_t rows = 0;
+  for (int64_t more = 0; (more = take_arrived(1)) > 0;) {
+    rows += more;
+    const auto now = std::chrono::steady_clock::now();
+    if (now < second + std::chrono::seconds(1)) continue;
+    if (rows < kRowsOfOldEvents) return;
+    second = now;
+    rows = 0;
+  }
 }
 
 // Adds the next events that have arrived, and returns their number. An event that is none is left out and counted.

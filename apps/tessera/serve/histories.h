@@ -53,6 +53,7 @@ class KeptHistories {
  private:
   void read_files(const Runtime& runtime, const std::string& reader, const std::string& path);
   void follow(const Runtime& runtime, const std::string& reader, const std::string& path);
+  void catch_up();
   int64_t take_arrived(double wait_s);
   void work();
   HistoryMaker::Added add(int64_t rows, std::span<const tsr_reader_values> values);
