@@ -160,12 +160,13 @@ Task<> call(TcpSocket& socket, Route route, Proxied proxied) {
   if (proxied) co_await asio::async_write(socket, asio::buffer(&route, sizeof(route)), use_awaitable);
 }
 
-Task<> knock(TcpSocket& socket, std::string token, Hello hello, Address called) {
+Task<> knock(TcpSocket& socket, std::string token, Hello hello, Address called, std::function<void()> proving) {
   hello.nonce = random_nonce();
   co_await asio::async_write(socket, asio::buffer(&hello, sizeof(hello)), use_awaitable);
   Nonce challenge;
   co_await asio::async_read(socket, asio::buffer(challenge), use_awaitable);
   const Mac mine = proof(token, Role::kCaller, hello, called, challenge);
+  if (proving) proving();
   co_await asio::async_write(socket, asio::buffer(mine), use_awaitable);
   Mac its{};
   // If the other side dies here, or drops this guest, it ends the connection without a message; a retry may succeed.

@@ -79,7 +79,12 @@ class Door {
 // The caller's side: connects directly or through a proxy, as `proxied` says. Throws boost::system::system_error.
 Task<> call(TcpSocket& socket, Route route, Proxied proxied);
 // Then proves itself to the listener at `called`. Throws Failure(TSR_PERMISSION_DENIED) if the other side does not
-// accept the token or does not know it, and boost::system::system_error if it does not talk.
-Task<> knock(TcpSocket& socket, std::string token, Hello hello, Address called);
+// accept the token or does not know it, and boost::system::system_error if it does not talk. Calls `proving` before it
+// sends its proof: from then on the other side may admit it, so it should not give up soon.
+Task<> knock(TcpSocket& socket, std::string token, Hello hello, Address called, std::function<void()> proving = {});
+
+// How long a caller waits for an answer, and for the answer to its proof. The latter takes a machine with many more
+// ranks than processors a while, and a caller that gives up then leaves the other side with a dead connection.
+inline constexpr std::chrono::milliseconds kCallFor{5000}, kProveFor{60000};
 
 }  // namespace tessera::tcp

@@ -4,6 +4,7 @@
 #include <netinet/tcp.h>
 
 #include <exception>
+#include <optional>
 
 #include "door.h"
 #include "tcp.h"
@@ -116,14 +117,14 @@ struct MeshBuilder::Impl {
   }
 
   Task<bool> reach(SocketPtr socket, Hello hello, Address where, int32_t caller, int32_t called) {
-    const Cutoff cutoff(socket, milliseconds(5000));
+    std::optional<Cutoff> cutoff(std::in_place, socket, kCallFor);
     try {
       Route route;
       route.to = where;
       route.caller = caller;
       route.called = called;
       co_await tcp::call(*socket, route, options->proxied);
-      co_await knock(*socket, token, hello, route.to);
+      co_await knock(*socket, token, hello, route.to, [&] { cutoff.emplace(socket, kProveFor); });
       co_return socket->is_open();  // false if the time was over in this moment
     } catch (const boost::system::system_error&) {
       co_return false;

@@ -324,7 +324,7 @@ class Guest : Side {
 
   // Returns false if rank 0 is not there (yet).
   Task<bool> arrive(std::shared_ptr<TcpSocket> socket, Endpoint master) {
-    const Cutoff cutoff(socket, milliseconds(5000));
+    std::optional<Cutoff> cutoff(std::in_place, socket, kCallFor);
     try {
       Route route;
       route.to = to_address(master);
@@ -334,7 +334,7 @@ class Guest : Side {
       hello.rank = options_.rank;
       hello.world_size = options_.world_size;
       hello.port = options_.listen(to_address(socket->local_endpoint()));
-      co_await knock(*socket, options_.token, hello, route.to);
+      co_await knock(*socket, options_.token, hello, route.to, [&] { cutoff.emplace(socket, kProveFor); });
       co_return true;
     } catch (const boost::system::system_error& e) {
       problem_ = to_text(master) + ": " + (socket->is_open() ? e.code().message() : "no answer");
