@@ -8,6 +8,7 @@
 #include "experts.h"
 #include "item_loss.h"
 #include "item_ranks.h"
+#include "label_losses.h"
 #include "losses.h"
 #include "mlp.h"
 #include "sequence_codes.h"
@@ -124,4 +125,13 @@ TESSERA_PLUGIN(
     component<tessera_dense::ItemRanks>(
         {.id = "item_ranks", .version = "1.0.0", .about = "ranks of items among all candidates (oneDNN)"}),
     component<tessera_dense::PairwiseLoss>(
-        {.id = "pairwise_loss", .version = "1.0.0", .about = "loss: larger labels above smaller ones"}));
+        {.id = "pairwise_loss", .version = "1.1.0", .about = "loss: larger labels above smaller ones"}),
+    component<tessera_dense::Bpr>(
+        {.id = "bpr", .version = "1.0.0", .about = "loss: a user's positives above the negatives"}),
+    component<tessera_dense::Hinge>({.id = "hinge", .version = "1.0.0", .about = "loss: a margin between 0 and 1"}),
+    component<tessera_dense::Contrastive>(
+        {.id = "contrastive", .version = "1.0.0", .about = "loss: pairs together, others apart"}),
+    component<tessera_dense::SoftmaxCrossEntropy>(
+        {.id = "softmax_cross_entropy", .version = "1.0.0", .about = "loss: classes, a value for each"}),
+    component<tessera_dense::Jrc>(
+        {.id = "jrc", .version = "1.0.0", .about = "loss: probabilities and ranks within groups"}));

@@ -199,7 +199,15 @@ void SampledSoftmax::backward(const ModuleCall& call, tsr_module_context* contex
   }
 }
 
-PairwiseLoss::PairwiseLoss(const tessera::sdk::Setup& setup) { tessera::sdk::joined_width(setup.options); }
+PairwiseLoss::PairwiseLoss(const tessera::sdk::Setup& setup) {
+  tessera::sdk::joined_width(setup.options);
+  hinge_ = setup.options.word("kind", {"logistic", "hinge"}) == 1;
+  if (setup.options.has("margin") && !hinge_)
+    fail(TSR_INVALID_ARGUMENT, "option \"margin\" belongs to the kind \"hinge\": \"logistic\" has none");
+  const double margin = setup.options.number("margin", 1);
+  if (!(margin > 0)) fail(TSR_INVALID_ARGUMENT, "option \"margin\" must be above 0, not ", margin);
+  margin_ = static_cast<float>(margin);
+}
 
 std::vector<Value> PairwiseLoss::outputs(std::span<const Value> inputs) const {
   constexpr const char* kWhat = "values and labels, one for each sample, and then groups (an integer)";
@@ -235,8 +243,9 @@ void PairwiseLoss::forward(const ModuleCall& call, tsr_module_context** context)
   std::fill_n(out, call.batch, 0.0f);
   const int64_t pairs = each_pair(call, [&](int64_t larger, int64_t smaller) {
     const float z = x[larger] - x[smaller];
-    out[larger] += std::max(-z, 0.0f) + std::log1p(std::exp(-std::fabs(z)));
+    out[larger] += hinge_ ? std::max(margin_ - z, 0.0f) : std::max(-z, 0.0f) + std::log1p(std::exp(-std::fabs(z)));
   });
+  if (call.trains) paired(call, pairs);
   const float each = pairs > 0 ? static_cast<float>(call.batch) / static_cast<float>(pairs) : 0.0f;
   for (int64_t s = 0; s < call.batch; ++s) out[s] *= each;
   if (context) *context = reinterpret_cast<tsr_module_context*>(this);
@@ -251,12 +260,41 @@ void PairwiseLoss::backward(const ModuleCall& call, tsr_module_context*) {
   const float* grad = matrix(call.grad_outputs[0], call.batch, 1, "the gradient of pairwise_loss's output");
   std::fill_n(dx, call.batch, 0.0f);
   const int64_t pairs = each_pair(call, [&](int64_t larger, int64_t smaller) {
-    const float slope = -grad[larger] / (1 + std::exp(x[larger] - x[smaller]));
+    const float z = x[larger] - x[smaller];
+    const float slope = -grad[larger] * (hinge_ ? (margin_ > z ? 1.0f : 0.0f) : 1 / (1 + std::exp(z)));
     dx[larger] += slope;
     dx[smaller] -= slope;
   });
   const float each = pairs > 0 ? static_cast<float>(call.batch) / static_cast<float>(pairs) : 0.0f;
   for (int64_t s = 0; s < call.batch; ++s) dx[s] *= each;
+}
+
+Bpr::Bpr(const tessera::sdk::Setup& setup) : PairwiseLoss(false, 0) { tessera::sdk::joined_width(setup.options); }
+
+std::vector<Value> Bpr::outputs(std::span<const Value> inputs) const {
+  if (inputs.size() == 2)
+    fail(TSR_INVALID_ARGUMENT,
+         "bpr compares the items of one user: set groups, a column of ids such as the user, for its head");
+  return PairwiseLoss::outputs(inputs);
+}
+
+void Bpr::forward(const ModuleCall& call, tsr_module_context** context) {
+  const float* labels = matrix(call.inputs[1], call.batch, 1, "the labels");
+  for (int64_t s = 0; s < call.batch; ++s) {
+    if (labels[s] != 0 && labels[s] != 1)
+      fail(TSR_INVALID_ARGUMENT, "bpr takes the labels 0 and 1, but sample ", s, " of a batch has ", labels[s],
+           ": give the label's column a threshold, or the head the loss pairwise_loss");
+  }
+  PairwiseLoss::forward(call, context);
+}
+
+void Bpr::paired(const ModuleCall& call, int64_t pairs) {
+  constexpr int64_t kLarge = 64;
+  constexpr int kMost = 10;
+  if (pairs > 0) unpaired_ = 0;
+  if (pairs > 0 || call.batch < kLarge || ++unpaired_ < kMost) return;
+  fail(TSR_INVALID_ARGUMENT, "bpr found no two samples of one group with the labels 1 and 0 in ", kMost,
+       " batches, so it learns nothing: sort the data by group and set data.shuffle = false, or enlarge data.batch");
 }
 
 }  // namespace tessera_dense

@@ -58,10 +58,11 @@ class SampledSoftmax : public tessera::sdk::Module {
   Floats scratch_;
 };
 
-// "pairwise_loss": log(1 + exp(-(x_larger - x_smaller))) for every pair of samples with different labels (RankNet;
-// Burges et al., 2005). The value is assigned to the sample with the larger label, scaled so that the mean over samples
-// is the mean over pairs. Inputs: values [batch, 1], labels [batch, 1], optionally groups, integer [batch, 1]; pairs
-// are within one group. 0 without pairs.
+// "pairwise_loss": a loss of z = x_larger - x_smaller for every pair of samples with different labels. By the option
+// "kind", it is "logistic", log(1 + exp(-z)) (RankNet; Burges et al., 2005), or "hinge", max(0, margin - z) (PyTorch's
+// MarginRankingLoss), with the option "margin" (1). The value is assigned to the sample with the larger label, scaled
+// so that the mean over samples is the mean over pairs. Inputs: values [batch, 1], labels [batch, 1], optionally
+// groups, integer [batch, 1]; pairs are within one group. 0 without pairs.
 class PairwiseLoss : public tessera::sdk::Module {
  public:
   explicit PairwiseLoss(const tessera::sdk::Setup& setup);
@@ -77,8 +78,29 @@ class PairwiseLoss : public tessera::sdk::Module {
   // of pairs.
   template <class Body>
   int64_t each_pair(const tessera::sdk::ModuleCall& call, const Body& body);
+  bool hinge_;
+  float margin_;
   std::vector<tessera::sdk::Parameter> none_;
   std::vector<int64_t> order_;
+
+ protected:
+  explicit PairwiseLoss(bool hinge, float margin) : hinge_(hinge), margin_(margin) {}
+  // Called with the pairs of each training batch.
+  virtual void paired(const tessera::sdk::ModuleCall& /*call*/, int64_t /*pairs*/) {}
+};
+
+// "bpr": the logistic "pairwise_loss" of labels 0 and 1, -log sigmoid(x_positive - x_negative), within groups, which it
+// needs: a user's items (Rendle et al., BPR: Bayesian Personalized Ranking from Implicit Feedback, 2009). It refuses to
+// go on after ten large batches without any pair, because it would learn nothing.
+class Bpr : public PairwiseLoss {
+ public:
+  explicit Bpr(const tessera::sdk::Setup& setup);
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+  void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
+
+ private:
+  void paired(const tessera::sdk::ModuleCall& call, int64_t pairs) override;
+  int unpaired_ = 0;  // batches without a pair, one after the other
 };
 
 }  // namespace tessera_dense

@@ -98,6 +98,7 @@ Values find_inputs(const tsr_module& api, void* self) {
     tries.push_back({times, times});
     tries.push_back({rows, rows, times, times});  // states and candidates, with ids
     tries.push_back({rows, rows, rows, times, times});
+    tries.push_back({value_of(w), value_of(1), value_of(1, kInt64)});  // a prediction, a label and groups
   }
   for (const Values& values : tries) {
     const std::optional<Values> inputs = accepted(api, self, values);

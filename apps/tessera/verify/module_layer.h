@@ -69,17 +69,8 @@ class Layer {
     }
     const std::optional<Values> given = outputs_of(api_, part_->self(), values);
     described_ = *given;
-    const std::vector<int64_t> most = most_rows();
-    for (size_t k = 0; k < described_.size(); ++k) {
-      const tsr_value& v = described_[k];
-      int64_t rows = has_own_rows(v) ? most[k] : batch;
-      if (is_sequence(v) && !has_own_rows(v)) rows = rows_of(*inputs[static_cast<size_t>(v.rows_like)]);
-      const std::vector<int64_t> shape{rows, v.width};
-      outputs.push_back(std::make_unique<Array>(kFloat32, shape));
-      directions.push_back(filled(shape, random, 1));
-      own_offsets.push_back(has_own_rows(v) ? offsets_of_batch() : nullptr);
-      rows_.push_back(rows);
-    }
+    make_outputs(random);
+    if (!takes_noise()) make_labels(random);
   }
 
   // The same object and parameters with other inputs and outputs.
@@ -211,6 +202,36 @@ class Layer {
     tsr_module_call call{};
   };
 
+  // Makes outputs for the inputs, and directions of their gradients.
+  void make_outputs(Random& random) {
+    const std::vector<int64_t> most = most_rows();
+    for (size_t k = 0; k < described_.size(); ++k) {
+      const tsr_value& v = described_[k];
+      int64_t rows = has_own_rows(v) ? most[k] : batch_;
+      if (is_sequence(v) && !has_own_rows(v)) rows = rows_of(*inputs[static_cast<size_t>(v.rows_like)]);
+      const std::vector<int64_t> shape{rows, v.width};
+      outputs.push_back(std::make_unique<Array>(kFloat32, shape));
+      directions.push_back(filled(shape, random, 1));
+      own_offsets.push_back(has_own_rows(v) ? offsets_of_batch() : nullptr);
+      rows_.push_back(rows);
+    }
+  }
+  // False if the layer refuses random numbers, as losses do whose labels are classes.
+  bool takes_noise() {
+    Raw raw(*this);
+    subject_.doing("forward");
+    Call call;
+    return api_.forward(part_->self(), &raw.call, nullptr, call.out()) != TSR_INVALID_ARGUMENT;
+  }
+  // Makes labels of the inputs after the first that have one value for each sample: 0 and 1, without gradients.
+  void make_labels(Random& random) {
+    for (size_t i = 1; i < inputs.size(); ++i) {
+      const tsr_value& v = values_[i];
+      if (v.width != 1 || v.dtype.code != kDLFloat || is_sequence(v)) continue;
+      for (int64_t s = 0; s < batch_; ++s) inputs[i]->set(s, static_cast<double>(random() % 2));
+      grad_inputs[i] = nullptr;
+    }
+  }
   void add_input(const tsr_value& v, Random& random) {
     int64_t rows = batch_;
     const size_t number = offsets.size();

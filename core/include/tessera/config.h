@@ -84,7 +84,10 @@ struct HeadConfig {
   std::string groups = {};
   double positive_weight = 1;
   double label_smoothing = 0;
+  double focal_gamma = 0;
   std::string where = {};
+  bool learn_weight = false;
+  PartOptions loss_options = {};
   bool operator==(const HeadConfig&) const = default;
 };
 

@@ -91,8 +91,16 @@ struct HeadSpec {
   std::string groups = {};     // feature with one id per sample that the loss takes after the label; empty: none
   double positive_weight = 1;  // further factor of the loss of samples whose label is 0.5 or more
   double label_smoothing = 0;  // s: kOwnLoss compares with (1 - s) label + s / 2 (Szegedy et al., 2016)
+  double focal_gamma = 0;      // g: kOwnLoss is multiplied by (1 - p)^g, p the probability of the label
   std::string where = {};      // label that is at least 0.5 for samples that count in loss and metrics; empty: all do
+  bool learn_weight = false;   // kLearntWeight is trained
+  std::string loss_options = "{}";  // JSON, of a loss that is a layer
 };
+
+// End of the name of a head's parameter s, "click.log_variance", which scales its loss L if it learns its weight:
+// exp(-s) weight L + s / 2. s is the logarithm of the task's variance, from 0 (Kendall et al., Multi-Task Learning
+// Using Uncertainty to Weigh Losses, 2018).
+inline constexpr const char* kLearntWeight = ".log_variance";
 
 struct ModelGraph {
   int64_t dense_width = 0, pooled_width = 0;  // values per sample
@@ -162,10 +170,11 @@ class LayerGraph {
   ~LayerGraph();
   LayerGraph(LayerGraph&&) noexcept;
 
-  // Parameters of all layers, in the order of ModelGraph::layers.
+  // Parameters of all layers, in the order of ModelGraph::layers, and then the heads' learnt weights.
   const ParameterList& parameters() const;
   const ParameterList& buffers() const;
   const ParameterList& parameters_of(size_t layer) const;  // index in ModelGraph::layers
+  const ParameterPtr& learnt_weight(size_t head) const;    // null: the head does not learn its weight
   bool sums_over_ranks() const;                            // true if a layer needs StepInfo::sum_over_ranks
   // Pairs (layer, component) of the plugins that compute it, each layer once.
   std::vector<std::pair<std::string, std::string>> components() const;

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "modules/graph_wiring.h"
+#include "modules/head_options.h"
 #include "modules/layer_component.h"
 #include "modules/sequence_groups.h"
 
@@ -83,11 +84,7 @@ std::vector<Taken> all_taken(const ModelGraph& graph, const GraphWiring& wiring)
 // The first thing that only host memory can compute: a head that changes labels or weights of samples, or an input that
 // is a sequence, a part of a value, or, but for the data's, what another one takes too; "": none.
 std::string what_only_hosts_take(const ModelGraph& graph, const GraphWiring& wiring) {
-  for (const HeadSpec& head : graph.heads) {
-    if (!head.where.empty()) return str_cat("the head \"", head.name, "\" counts samples by another label");
-    if (head.label_smoothing != 0) return str_cat("the head \"", head.name, "\" smooths labels");
-    if (head.positive_weight != 1) return str_cat("the head \"", head.name, "\" has a positive_weight");
-  }
+  if (std::string what = what_only_hosts_train(graph.heads); !what.empty()) return what;
   std::map<std::pair<size_t, size_t>, std::string> taken_by;
   for (const Taken& t : all_taken(graph, wiring)) {
     const GraphInput* input = t.link.of_layer ? nullptr : &graph.inputs[t.link.index];
@@ -131,7 +128,7 @@ struct LayerGraph::Impl {
   std::vector<Tensor> sequence_grads;
   size_t sequences;
   std::vector<IdFeature> ids;
-  ParameterList parameters, buffers;
+  ParameterList parameters, buffers, learnt_weights;
   std::vector<std::pair<std::string, std::string>> components;
 
   Tensor empty(const Shape& shape) const {
@@ -370,6 +367,7 @@ LayerGraph::LayerGraph(const Runtime& runtime, const ModelGraph& graph, const La
         std::any_of(m.components.begin(), m.components.end(), [&](const auto& c) { return c.first == layer.module(); });
     if (!known) m.components.emplace_back(layer.module(), layer.component());
   }
+  m.learnt_weights = learnt_weights_of(graph.heads, options.values, m.parameters);
 }
 
 LayerGraph::~LayerGraph() = default;
@@ -396,6 +394,7 @@ const ParameterList& LayerGraph::buffers() const { return impl_->buffers; }
 const ParameterList& LayerGraph::parameters_of(size_t layer) const {
   return impl_->nodes[impl_->node_of.at(layer)].layer.parameters();
 }
+const ParameterPtr& LayerGraph::learnt_weight(size_t head) const { return impl_->learnt_weights.at(head); }
 bool LayerGraph::sums_over_ranks() const {
   return std::any_of(impl_->nodes.begin(), impl_->nodes.end(),
                      [](const Impl::Node& node) { return node.layer.sums_over_ranks(); });

@@ -1,6 +1,7 @@
 #include "train/head_losses.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "tessera/trainer.h"
 
@@ -12,24 +13,44 @@ namespace {
        head.loss, " takes no ids of groups: leave them out, or use a loss of pairs");
 }
 
-// Fails if the head has groups but the loss takes no ids after the label.
-void check_groups(const HeadSpec& head, const DenseLayer& loss, int64_t width) {
-  if (head.groups.empty()) return;
+// True if the loss takes these inputs and gives one value per sample. Fails if it does not take them.
+bool gives_one_value(const DenseLayer& loss, int64_t width, bool groups) {
+  constexpr DLDataType kFloats = {kDLFloat, 32, 1}, kIds = {kDLInt, 64, 1};
+  std::vector<tsr_value> inputs = {{sizeof(tsr_value), 0, kFloats, 0, width}, {sizeof(tsr_value), 0, kFloats, 0, 1}};
+  if (groups) inputs.push_back({sizeof(tsr_value), 0, kIds, 0, 1});
+  const std::vector<tsr_value> outputs = loss.outputs_for(inputs);
+  return outputs.size() == 1 && outputs[0].width == 1 && outputs[0].flags == 0;
+}
+
+// Fails if the loss does not take the head's input, its label and its groups.
+void check_takes(const HeadSpec& head, const DenseLayer& loss, int64_t width) {
+  bool takes = false;
   try {
-    constexpr DLDataType kFloats = {kDLFloat, 32, 1}, kIds = {kDLInt, 64, 1};
-    (void)loss.outputs_for(std::vector<tsr_value>{{sizeof(tsr_value), 0, kFloats, 0, width},
-                                                  {sizeof(tsr_value), 0, kFloats, 0, 1},
-                                                  {sizeof(tsr_value), 0, kIds, 0, 1}});
+    takes = gives_one_value(loss, width, !head.groups.empty());
   } catch (const Error&) {
-    refuse_groups(head);
+    if (head.groups.empty()) throw;
+    bool without = false;  // true: only the groups do not fit
+    try {
+      without = gives_one_value(loss, width, false);
+    } catch (const Error&) {  // the first error says why
+    }
+    if (without) refuse_groups(head);
+    throw;
   }
+  if (!takes || !loss.parameters().empty())
+    fail(Code::kInvalidArgument, "\"", head.loss,
+         "\" is not a loss: a loss has no parameters and gives one value for each sample");
 }
 
 std::unique_ptr<DenseLayer> make_loss(const Runtime& runtime, const HeadSpec& head, int64_t width) {
-  if (head.label_smoothing != 0 && head.loss != kOwnLoss)
-    fail(Code::kInvalidArgument, "the head \"", head.name, "\" has label_smoothing, which is of the loss ", kOwnLoss,
+  const char* of_own = head.label_smoothing != 0 ? "label_smoothing" : head.focal_gamma != 0 ? "focal_gamma" : nullptr;
+  if (of_own && head.loss != kOwnLoss)
+    fail(Code::kInvalidArgument, "the head \"", head.name, "\" has ", of_own, ", which is of the loss ", kOwnLoss,
          ", not of ", head.loss);
   if (head.loss == kOwnLoss) {
+    if (head.loss_options != HeadSpec().loss_options)
+      fail(Code::kInvalidArgument, "the head \"", head.name, "\" has loss_options, but its loss ", kOwnLoss,
+           " has none: leave them out");
     if (!head.groups.empty()) refuse_groups(head);
     if (width == 1) return nullptr;
     fail(Code::kInvalidArgument, "the head \"", head.name, "\" takes \"", head.input, "\", which has ", width,
@@ -38,14 +59,16 @@ std::unique_ptr<DenseLayer> make_loss(const Runtime& runtime, const HeadSpec& he
   std::unique_ptr<DenseLayer> loss;
   try {
     loss = std::make_unique<DenseLayer>(
-        runtime, DenseLayerOptions{.module = head.loss, .name = head.name, .inputs = {width, 1}});
-    if (loss->output_widths(std::vector<int64_t>{width, 1}) != std::vector<int64_t>{1} || !loss->parameters().empty())
-      fail(Code::kInvalidArgument, "\"", head.loss,
-           "\" is not a loss: a loss has no parameters and gives one value for each sample");
+        runtime,
+        DenseLayerOptions{.module = head.loss, .options = head.loss_options, .name = head.name, .inputs = {width, 1}});
   } catch (const Error& e) {
     throw Error(e.code(), str_cat("the loss of head \"", head.name, "\" and a label: ", e.what()));
   }
-  check_groups(head, *loss, width);
+  try {
+    check_takes(head, *loss, width);
+  } catch (const Error& e) {
+    throw Error(e.code(), str_cat("the loss of head \"", head.name, "\" and a label: ", e.what()));
+  }
   return loss;
 }
 
@@ -73,6 +96,17 @@ std::optional<size_t> find_where(const HeadSpec& head, const std::vector<std::st
   return static_cast<size_t>(at - labels.begin());
 }
 
+// Fails if a weight that is learnt would weigh nothing.
+void check_learnt_weight(const std::vector<HeadSpec>& heads, const HeadSpec& head) {
+  if (!head.learn_weight) return;
+  if (heads.size() == 1)
+    fail(Code::kInvalidArgument, "the head \"", head.name,
+         "\" has learn_weight, which weighs several heads, but it is the only one: leave it out");
+  if (head.weight == 0)
+    fail(Code::kInvalidArgument, "the head \"", head.name,
+         "\" has learn_weight and the weight 0: leave one of them out");
+}
+
 // Cross-entropy needs labels that are probabilities.
 void check_probabilities(const HeadSpec& head, const Tensor& labels) {
   for (const float label : labels.span<float>()) {
@@ -81,6 +115,24 @@ void check_probabilities(const HeadSpec& head, const Tensor& labels) {
          ", whose labels are from 0 to 1, and \"", head.label, "\" has ", label,
          ": give the label's column a threshold, or the head another loss, such as mse");
   }
+}
+
+// The focal loss (Lin et al., Focal Loss for Dense Object Detection, 2017) of logits, which is like
+// binary_cross_entropy_with_logits(): each sample's loss times (1 - p_t)^gamma, p_t = p y + (1 - p) (1 - y).
+double focal_loss(const Tensor& logits, const WeightedLabels& to, double gamma, const Tensor& grad, double scale) {
+  double sum = 0;
+  for (int64_t i = 0; i < to.labels.numel(); ++i) {
+    const double x = logits.data<float>()[i], y = to.labels.data<float>()[i];
+    const double weight = to.weights.defined() ? to.weights.data<float>()[i] : 1.0;
+    const double e = std::exp(-std::abs(x)), small = e / (1 + e), large = 1 / (1 + e);
+    const double p = x >= 0 ? large : small, q = x >= 0 ? small : large;
+    const double missed = p * (1 - y) + q * y, factor = std::pow(missed, gamma);
+    const double entropy = std::max(x, 0.0) - x * y + std::log1p(e);
+    const double slope = missed > 0 ? gamma * factor / missed * p * q * (2 * y - 1) : 0.0;
+    sum += weight * factor * entropy;
+    grad.data<float>()[i] = static_cast<float>(weight * scale * (factor * (p - y) - slope * entropy));
+  }
+  return sum;
 }
 
 // HeadSpec::label_smoothing; the result may be in `memory`.
@@ -100,6 +152,7 @@ HeadLosses::HeadLosses(const Runtime& runtime, const ModelGraph& graph, const La
                        HeadLossesOptions options)
     : options_(std::move(options)), heads_(graph.heads), memory_(heads_.size()), grads_(heads_.size()) {
   for (size_t h = 0; h < heads_.size(); ++h) {
+    check_learnt_weight(heads_, heads_[h]);
     labels_.push_back(find_label(heads_[h], options_.labels));
     where_.push_back(find_where(heads_[h], options_.labels));
     widths_.push_back(layers.head_width(h));
@@ -144,7 +197,9 @@ double HeadLosses::train(size_t head, const Tensor& input, const Batch& batch, d
   const Tensor& grad = reserve(head, samples);
   if (losses_[head] == nullptr) {
     check_probabilities(heads_[head], labels);
-    return binary_cross_entropy_with_logits(input, {smoothed(heads_[head], labels, smoothed_), weights}, grad, scale);
+    const WeightedLabels to(smoothed(heads_[head], labels, smoothed_), weights);
+    if (const double gamma = heads_[head].focal_gamma; gamma != 0) return focal_loss(input, to, gamma, grad, scale);
+    return binary_cross_entropy_with_logits(input, to, grad, scale);
   }
   DenseLayer& loss = *losses_[head];
   std::vector<Tensor> given = {input, labels.reshape({samples, 1})};
@@ -162,12 +217,16 @@ double HeadLosses::train(size_t head, const Tensor& input, const Batch& batch, d
 
 std::vector<std::string> loss_names(const Runtime& runtime) {
   std::vector<std::string> out = {kOwnLoss};
-  for (const LayerChoice& layer : layer_choices(runtime, kDLCPU)) {
+  const auto is_loss = [&](const std::string& layer, const char* groups) {
     try {
-      (void)make_loss(runtime, {.name = layer.layer, .input = "", .loss = layer.layer}, 1);
-      out.push_back(layer.layer);
-    } catch (const Error&) {  // this layer is not a loss
+      (void)make_loss(runtime, {.name = layer, .input = "", .loss = layer, .groups = groups}, 1);
+      return true;
+    } catch (const Error&) {
+      return false;
     }
+  };
+  for (const LayerChoice& layer : layer_choices(runtime, kDLCPU)) {
+    if (is_loss(layer.layer, "") || is_loss(layer.layer, "group")) out.push_back(layer.layer);
   }
   return out;
 }

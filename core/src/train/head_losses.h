@@ -53,8 +53,8 @@ class HeadLosses {
   Tensor counted_, weights_, smoothed_;              // memory of a step: weights_of(), labels
 };
 
-// Names of the losses that a head with one value can have: kOwnLoss, and parameter-free layers that take the value and
-// the label and give one value per sample.
+// Names of the losses that a head with one value can have: kOwnLoss, and parameter-free layers that take the value, the
+// label and perhaps groups, and give one value per sample.
 std::vector<std::string> loss_names(const Runtime& runtime);
 
 }  // namespace tessera

@@ -166,7 +166,8 @@ void add_layers(const Config& config, ModelGraph& graph) {
         {l.name, l.type, l.inputs, l.options.json, l.trainable, dense_spec(l, config.dense_optimizer), names_of(l)});
   for (const HeadConfig& h : config.heads)
     graph.heads.push_back(
-        {h.name, h.input, h.loss, h.label, h.weight, h.groups, h.positive_weight, h.label_smoothing, h.where});
+        {h.name, h.input, h.loss, h.label, h.weight, h.groups, h.positive_weight, h.label_smoothing, h.focal_gamma,
+         h.where, h.learn_weight, h.loss_options.json});
 }
 
 JobOutline check_job(const Runtime& runtime, const Config& config, const std::string& encoding,

@@ -216,8 +216,15 @@ Tensor ModelTrainer::train_dense(const Batch& batch, const Tensor& pooled, const
   const double scale = 1.0 / static_cast<double>(batch.global_size);
   double loss = 0;
   for (size_t h = 0; h < logits.size(); ++h) {
-    const double weight = graph_.heads[h].weight;
-    loss += weight * losses_of_heads_->train(h, logits[h], batch, weight * scale, step_);
+    const ParameterPtr& learnt = layers_.learnt_weight(h);
+    const double s = learnt ? learnt->value.data<float>()[0] : 0;
+    const double weight = learnt ? graph_.heads[h].weight * std::exp(-s) : graph_.heads[h].weight;
+    const double of_head = weight * losses_of_heads_->train(h, logits[h], batch, weight * scale, step_);
+    loss += of_head;
+    if (!learnt) continue;
+    loss += s / 2 * static_cast<double>(samples);
+    learnt->grad = learnt->grad_buffer.defined() ? learnt->grad_buffer : Tensor::empty({1});
+    learnt->grad.data<float>()[0] = static_cast<float>(scale * (static_cast<double>(samples) / 2 - of_head));
   }
   losses_.push_back(loss);
   if (!std::isfinite(loss)) refuse_loss(loss, batch, pooled);

@@ -1,0 +1,107 @@
+// Losses of a prediction and a label, some of them among the samples of one group. Labels get no gradient.
+#pragma once
+
+#include <vector>
+
+#include "support.h"
+#include "tessera/sdk/module.h"
+
+namespace tessera_dense {
+
+// A loss without state: inputs are a prediction [batch, width], a label [batch, 1] and, if it compares samples, their
+// groups, integer [batch, 1].
+class LabelLoss : public tessera::sdk::Module {
+ public:
+  const std::vector<tessera::sdk::Parameter>& parameters() const override { return none_; }
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+  void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
+  void backward(const tessera::sdk::ModuleCall& call, tsr_module_context* context) override;
+  void release(tsr_module_context*) noexcept override {}
+
+ protected:
+  struct Samples {
+    int64_t count, width;
+    const float *values, *labels;
+    const DLTensor* groups;  // NULL: none
+  };
+  // `width`: values per sample that it takes; 0: two or more.
+  LabelLoss(const char* loss, int64_t width, bool groups) : loss_(loss), width_(width), groups_(groups) {}
+  // Fails unless every label is 0 or 1.
+  void check_binary(const Samples& in) const;
+  // Writes one value for each sample.
+  virtual void values(const Samples& in, float* out) = 0;
+  // Writes the gradient of the prediction, for gradients `grad` of the values.
+  virtual void gradient(const Samples& in, const float* grad, float* out) = 0;
+
+  const char* loss_;
+
+ private:
+  Samples samples_of(const tessera::sdk::ModuleCall& call) const;
+  int64_t width_;
+  bool groups_;
+  std::vector<tessera::sdk::Parameter> none_;
+};
+
+// "hinge": max(0, margin - t x), t = 1 for the label 1 and -1 for 0. Option "margin" (1).
+class Hinge : public LabelLoss {
+ public:
+  explicit Hinge(const tessera::sdk::Setup& setup);
+
+ private:
+  void values(const Samples& in, float* out) override;
+  void gradient(const Samples& in, const float* grad, float* out) override;
+  float margin_;
+};
+
+// "contrastive": draws pairs with the label 1 together, and pushes others apart up to a margin. By the option "kind",
+// the prediction is a "similarity" such as a cosine, with 1 - x and max(0, x - margin) (PyTorch's CosineEmbeddingLoss),
+// or a "distance", with x^2 and max(0, margin - x)^2 (Hadsell et al., Dimensionality Reduction by Learning an Invariant
+// Mapping, 2006). Option "margin": 0 for similarities, 1 for distances.
+class Contrastive : public LabelLoss {
+ public:
+  explicit Contrastive(const tessera::sdk::Setup& setup);
+
+ private:
+  void values(const Samples& in, float* out) override;
+  void gradient(const Samples& in, const float* grad, float* out) override;
+  bool distance_;
+  float margin_;
+};
+
+// "softmax_cross_entropy": -log of the softmax of the values at the label, a class from 0 on. Options: "class_weights",
+// one factor for each class, and "label_smoothing" e: (1 - e) w_y (-log p_y) + e / C sum_c w_c (-log p_c), PyTorch's
+// cross_entropy with reduction "none".
+class SoftmaxCrossEntropy : public LabelLoss {
+ public:
+  explicit SoftmaxCrossEntropy(const tessera::sdk::Setup& setup);
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+
+ private:
+  void values(const Samples& in, float* out) override;
+  void gradient(const Samples& in, const float* grad, float* out) override;
+  size_t label(const Samples& in, int64_t sample) const;
+  // The loss of sample s, and its gradient times `grad` in `out` unless that is NULL.
+  double sample(const Samples& in, int64_t s, double grad, float* out) const;
+  double weight(size_t label) const { return weights_.empty() ? 1 : weights_[label]; }
+  std::vector<double> weights_;
+  double smoothing_;
+};
+
+// "jrc": alpha times the cross-entropy of a sample's two values, those of the labels 0 and 1, plus 1 - alpha times the
+// cross-entropy of its label's value among the same values of all samples of its group (Sheng et al., Joint
+// Optimization of Ranking and Calibration with Contextualized Hybrid Model, 2023). Option "alpha" (0.5).
+class Jrc : public LabelLoss {
+ public:
+  explicit Jrc(const tessera::sdk::Setup& setup);
+
+ private:
+  void values(const Samples& in, float* out) override;
+  void gradient(const Samples& in, const float* grad, float* out) override;
+  // Calls body(first, last) for the samples of each group, places in order_.
+  template <class Body>
+  void each_group(const Samples& in, const Body& body);
+  double alpha_;
+  std::vector<int64_t> order_;
+};
+
+}  // namespace tessera_dense

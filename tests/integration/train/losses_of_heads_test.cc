@@ -1,0 +1,190 @@
+// Jobs with the losses that layers compute: classes, pairs of a user, ranks with probabilities, margins; and weights of
+// heads that are learnt.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "tessera/error.h"
+#include "tessera_program.h"
+
+namespace tessera::test::losses_of_heads_test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+constexpr const char* kJob = R"(
+job = {seed = 3, device = "cpu", threads = 1}
+model = {embedding_dim = 8}
+data = {reader = "csv", path = "PATH", batch = 128, epochs = 4, test = "last", test_fraction = 0.2}
+dense_optimizer = {name = "adam", learning_rate = 0.01}
+report = {json = "REPORT"}
+[[column]]
+name = ["liked", "noise"]
+as = "label"
+[[column]]
+name = "kind"
+as = "label"
+real = true
+[[column]]
+name = ["user", "item"]
+ids = "vocabulary"
+[[layer]]
+name = "top"
+type = "mlp"
+inputs = ["pooled"]
+options = {widths = [16, WIDTH]}
+)";
+
+class LossesOfHeads : public testing::Test {
+ protected:
+  // Items have one of three kinds. Each user likes one kind; nothing tells the noise.
+  void SetUp() override {
+    std::string rows = "liked,noise,kind,user,item\n";
+    for (int i = 0; i < 3000; ++i) {
+      const int user = i * 7 % 20, item = i * 13 % 31, noise = (i * 2654435761u >> 13) % 2;
+      rows += str_cat(user % 3 == item % 3 ? 1 : 0, ",", noise, ",", item % 3, ",u", user, ",i", item, "\n");
+    }
+    folder_.write("rows.csv", rows);
+  }
+  // `width` values of the layer "top", and what follows.
+  std::string job(int width, const std::string& rest) const {
+    std::string text = kJob + rest;
+    for (const auto& [from, to] : {std::pair<std::string, std::string>{"PATH", file("rows.csv")},
+                                   {"REPORT", file("r.json")},
+                                   {"WIDTH", std::to_string(width)}})
+      text.replace(text.find(from), from.size(), to);
+    return folder_.write("job.toml", text);
+  }
+  std::string file(const std::string& name) const { return folder_.file(name); }
+  json report() const { return json::parse(contents(file("r.json"))); }
+  double last_loss() const { return report().at("losses").back().get<double>(); }
+
+  TestFolder folder_;
+};
+
+// A parameter of one value in the newest checkpoint.
+double saved(const std::string& directory, const std::string& name) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(directory)) {
+    if (entry.path().filename() != "model.safetensors") continue;
+    const std::string all = contents(entry.path());
+    uint64_t size = 0;
+    std::memcpy(&size, all.data(), sizeof(size));
+    const json header = json::parse(all.substr(sizeof(size), size));
+    if (!header.contains(name)) continue;
+    float value = 0;
+    std::memcpy(&value, all.data() + sizeof(size) + size + header[name]["data_offsets"][0].get<size_t>(),
+                sizeof(value));
+    return value;
+  }
+  ADD_FAILURE() << "no " << name << " in " << directory;
+  return NAN;
+}
+
+constexpr const char* kClasses = R"([[head]]
+name = "kind"
+input = "top"
+loss = "softmax_cross_entropy"
+label = "kind"
+)";
+
+TEST_F(LossesOfHeads, ClassesAreLearntAndPredicted) {
+  const std::string config = job(3, kClasses);
+  succeed({"train", "--config", config, "--save", file("saved")});
+  EXPECT_LT(last_loss(), 0.1) << "the item tells its kind";
+  succeed({"predict", "--model", file("saved"), "--config", config, "--part", "test", "--output", file("scores.csv")});
+  EXPECT_TRUE(contents(file("scores.csv")).starts_with("row,label,score_0,score_1,score_2\n"));
+  expect_refused({"train", "--config", job(2, kClasses)},
+                 HasSubstr("takes the number of a class for a label, from 0 to 1, but sample"));
+  expect_refused({"train", "--config", job(3, std::string(kClasses) + "loss_options = {class_weights = [1, 2]}\n")},
+                 HasSubstr("\"class_weights\" has 2 numbers, but there are 3 classes"));
+}
+
+std::string liked(const std::string& loss) {
+  return str_cat("[[head]]\nname = \"like\"\ninput = \"top\"\nlabel = \"liked\"\n", loss);
+}
+
+TEST_F(LossesOfHeads, OneUsersItemsAreRanked) {
+  const std::string ranked = "[metrics]\nnames = [\"like.gauc?key=user\"]\n";
+  for (const char* loss :
+       {"loss = \"bpr\"\ngroups = \"user\"\n",
+        "loss = \"pairwise_loss\"\ngroups = \"user\"\nloss_options = {kind = \"hinge\"}\n", "loss = \"hinge\"\n"}) {
+    succeed({"train", "--config", job(1, liked(loss) + ranked), "--set", "data.epochs=12"});
+    EXPECT_GT(report().at("test").at("like.gauc?key=user").get<double>(), 0.95) << loss;
+  }
+  expect_refused({"train", "--config", job(1, liked("loss = \"bpr\"\n"))},
+                 HasSubstr("bpr compares the items of one user: set groups"));
+  expect_refused({"train", "--config", job(1, liked("loss_options = {gamma = 2}\n"))},
+                 HasSubstr("has loss_options, but its loss binary_cross_entropy has none"));
+}
+
+// The difference of the two values is the logit, which a head without weight predicts.
+TEST_F(LossesOfHeads, RanksWithProbabilities) {
+  const std::string heads = R"([[layer]]
+name = "parts"
+type = "split_columns"
+inputs = ["top"]
+options = {widths = [1, 1]}
+[[layer]]
+name = "minus"
+type = "affine"
+inputs = ["parts"]
+options = {factor = -1}
+[[layer]]
+name = "logit"
+type = "sum"
+inputs = ["minus", "parts:1"]
+[[head]]
+name = "ranks"
+input = "top"
+label = "liked"
+loss = "jrc"
+groups = "user"
+[[head]]
+name = "like"
+input = "logit"
+label = "liked"
+weight = 0
+)";
+  succeed({"train", "--config", job(2, heads), "--set", "data.epochs=12"});
+  EXPECT_GT(report().at("test").at("auc").get<double>(), 0.95);
+  EXPECT_NEAR(report().at("test").at("calibration").get<double>(), 1, 0.15);
+}
+
+// exp(-s) L + s / 2 is least at s = ln(2 L): about 0.3 for a task that nothing tells, L = ln 2, and less for others.
+TEST_F(LossesOfHeads, WeightsOfTasksMayBeLearnt) {
+  const std::string heads = R"([[layer]]
+name = "parts"
+type = "split_columns"
+inputs = ["top"]
+options = {widths = [1, 1]}
+[[head]]
+name = "like"
+input = "parts"
+label = "liked"
+learn_weight = true
+[[head]]
+name = "guess"
+input = "parts:1"
+label = "noise"
+learn_weight = true
+)";
+  const std::string config = job(2, heads);
+  succeed({"train", "--config", config, "--save", file("saved"), "--set", "data.epochs=20"});
+  EXPECT_NEAR(saved(file("saved"), "guess.log_variance"), 0.2, 0.2);
+  EXPECT_LT(saved(file("saved"), "like.log_variance"), -0.5);
+  EXPECT_GT(report().at("test").at("like.auc").get<double>(), 0.95);
+  succeed({"quantize", "--load", file("saved"), "--save", file("packed"), "--weights", "fp32"});
+  succeed({"predict", "--model", file("packed"), "--config", config, "--part", "test", "--output", file("scores.csv")});
+  succeed({"train", "--config", config, "--save", file("ranks"), "--set", "data.epochs=20", "--nproc", "2"});
+  for (const char* name : {"like.log_variance", "guess.log_variance"})
+    EXPECT_NEAR(saved(file("ranks"), name), saved(file("saved"), name), 1e-3);
+  expect_refused({"train", "--config", job(1, liked("learn_weight = true\n"))},
+                 HasSubstr("has learn_weight, which weighs several heads, but it is the only one"));
+}
+
+}  // namespace
+}  // namespace tessera::test::losses_of_heads_test
