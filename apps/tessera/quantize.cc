@@ -130,6 +130,7 @@ ModelGraph graph_of(const Runtime& runtime, const Job& job, std::vector<Embeddin
          "be read");
   ModelGraph graph;
   graph.dense_width = job.data ? std::ssize(job.data->dense) : 0;
+  add_vector_inputs(vector_columns(job.config), graph);
   add_layers(job.config, graph);
   for (EmbeddingBagConfig& t : tables) {
     if (t.embedding_dim == 0) t.embedding_dim = job.config.model.embedding_dim;

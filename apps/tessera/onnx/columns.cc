@@ -12,6 +12,7 @@ struct ColumnWriter::Column {
   double mean = 0, deviation = 1;
   bool has_missing = false;
   double missing = 0;  // the number in the place of a missing one
+  int64_t width = 0;   // of a vector
   std::vector<double> bounds;
   bool has(const char* what) const { return std::find(transform.begin(), transform.end(), what) != transform.end(); }
   bool takes_time() const { return take != "value" && take != "missing"; }
@@ -37,6 +38,7 @@ ColumnWriter::ColumnWriter(GraphWriter& graph, const std::string& encoding) : g_
     j.read("mean", c.mean);
     j.read("deviation", c.deviation);
     j.read("bounds", c.bounds);
+    j.read("width", c.width);
     c.has_missing = j.has("missing");
     if (c.has_missing) c.missing = j.has("missing_value") ? j.get<double>("missing_value") : j.get<double>("missing");
     if (c.as == "ids" && c.ids == "vocabulary")
@@ -111,6 +113,9 @@ std::string ColumnWriter::dense() {
     if (c.has("log1p")) value = g_.node("Log", {g_.add(g_.maximum(value, constant(0)), constant(1))});
     if (c.has("standardise")) value = g_.divide(g_.subtract(value, constant(c.mean)), constant(c.deviation));
     parts.push_back(g_.cast(value, OnnxType::kFloat));
+  }
+  for (const Column& c : columns_) {
+    if (c.as == "vector") parts.push_back(g_.input(c.name, OnnxType::kFloat, {"batch", std::to_string(c.width)}));
   }
   return g_.concat(parts);
 }

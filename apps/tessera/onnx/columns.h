@@ -18,7 +18,7 @@ class ColumnWriter {
 
   // The rows of a feature: int64 [batch, length], -1 where there is none.
   std::string rows_of(const std::string& feature);
-  // The dense values, float32 [batch, columns].
+  // The dense values and then those of vectors, float32 [batch, values].
   std::string dense();
   // A sentence for each input that is not a column as files have it.
   const std::vector<std::string>& notes() const { return notes_; }

@@ -36,7 +36,10 @@ std::vector<InputForm> inputs_of(const ModelDescription& model, const data::Colu
     const int32_t type = data::Columns::type_of(*columns->column(column));
     out.push_back({column, type == TSR_READER_TEXT ? "BYTES" : type == TSR_READER_FLOAT64 ? "FP64" : "FP32", {-1}});
   }
-  if (model.dense_inputs > 0 && dense.empty()) out.push_back({"dense", "FP32", {-1, model.dense_inputs}});
+  const auto vectors = columns != nullptr ? columns->vectors() : std::vector<data::Columns::Vector>();
+  for (const auto& [name, width] : vectors) out.push_back({name, "FP32", {-1, width}});
+  if (model.dense_inputs > 0 && dense.empty() && vectors.empty())
+    out.push_back({"dense", "FP32", {-1, model.dense_inputs}});
   for (const ModelFeature& feature : model.features) {
     if (!feature.needed) continue;
     const ColumnConfig* const column = columns != nullptr ? columns->column(feature.name) : nullptr;

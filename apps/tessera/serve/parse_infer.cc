@@ -64,12 +64,14 @@ void read_dense(const ModelDescription& model, const InferLimits& limits, Tensor
 class DenseColumns {
  public:
   explicit DenseColumns(const data::Columns* columns) : columns_(columns) {
-    if (columns != nullptr) names_ = columns->dense();
+    if (columns == nullptr) return;
+    names_ = columns->dense();
+    vectors_ = columns->vectors();
   }
   // True if the request sends columns, and no complete dense tensor.
   bool are_in(const Tensors& tensors) const {
     const bool called_so = std::find(names_.begin(), names_.end(), "dense") != names_.end();
-    return !names_.empty() && (called_so || !tensors.has({"dense", ""}, "FP32"));
+    return (!names_.empty() || !vectors_.empty()) && (called_so || !tensors.has({"dense", ""}, "FP32"));
   }
   void read(const InferLimits& limits, Tensors& tensors, InferRequest& out) {
     for (const std::string& name : names_) {
@@ -90,16 +92,35 @@ class DenseColumns {
           refuse("input ", name, " of sample ", i, " is not a finite number");
       }
     }
+    for (const auto& [name, width] : vectors_) {
+      const size_t at = tensors.require({name, ""});
+      std::vector<float>& values = of_vectors_.emplace_back();
+      tensors.append(at, "FP32", 2, values);
+      const std::span<const int64_t> shape = tensors[at].shape;
+      if (shape[1] != width)
+        refuse("input ", name, " has ", shape[1], " values for each sample, but it is a vector of ", width);
+      take_batch(shape[0], limits, name, out);
+      check_finite(name, values.data(), values.size(), static_cast<size_t>(width));
+    }
   }
   void lay_out(InferRequest& out) const {
-    out.dense.resize(static_cast<size_t>(out.batch) * values_.size());
+    const auto width = static_cast<size_t>(columns_->dense_width());
+    out.dense.resize(static_cast<size_t>(out.batch) * width);
     for (size_t k = 0; k < values_.size(); ++k) {
       for (size_t i = 0; i < static_cast<size_t>(out.batch); ++i) {
         const double value = values_[k].empty() ? none_of(names_[k]) : values_[k][i];
         const float input = columns_->dense_value(names_[k], value);
         if (!std::isfinite(input)) refuse("input ", names_[k], " of sample ", i, " is too large: ", value);
-        out.dense[i * values_.size() + k] = input;
+        out.dense[i * width + k] = input;
       }
+    }
+    size_t first = names_.size();
+    for (const std::vector<float>& values : of_vectors_) {
+      const size_t each = values.size() / static_cast<size_t>(out.batch);
+      for (size_t i = 0; i < static_cast<size_t>(out.batch); ++i)
+        std::copy_n(values.begin() + static_cast<int64_t>(i * each), each,
+                    out.dense.begin() + static_cast<int64_t>(i * width + first));
+      first += each;
     }
   }
 
@@ -126,6 +147,8 @@ class DenseColumns {
   const data::Columns* columns_;  // or null
   std::vector<std::string> names_;
   std::vector<std::vector<double>> values_;  // by name; empty if absent
+  std::vector<data::Columns::Vector> vectors_;
+  std::vector<std::vector<float>> of_vectors_;
 };
 
 // The position of a feature's ids, lengths and weights in the flat arrays.
@@ -335,7 +358,10 @@ std::string counted(const std::vector<std::string>& names, const char* what) {
 
 // Throws a message with the inputs that may be sent, as in the model's metadata.
 [[noreturn]] void refuse_unused(const RequestTensor& tensor, const ModelDescription& model, const InferLimits& limits) {
-  const auto dense = limits.columns != nullptr ? limits.columns->dense() : std::vector<std::string>();
+  auto dense = limits.columns != nullptr ? limits.columns->dense() : std::vector<std::string>();
+  if (limits.columns != nullptr) {
+    for (const auto& [name, width] : limits.columns->vectors()) dense.push_back(name);
+  }
   std::vector<std::string> features;
   for (const ModelFeature& feature : model.features) {
     const ColumnConfig* const column = limits.columns != nullptr ? limits.columns->column(feature.name) : nullptr;
@@ -380,7 +406,8 @@ void take_outputs(const ModelDescription& model, const TensorRequest& request, I
 
 // Bounds on the numbers of tensors, which follow from the model.
 InferJsonLimits most_tensors(const ModelDescription& model, const InferLimits& limits) {
-  const size_t dense = limits.columns != nullptr ? limits.columns->dense().size() : 0;
+  const data::Columns* const columns = limits.columns;
+  const size_t dense = columns != nullptr ? columns->dense().size() + columns->vectors().size() : 0;
   return {3 * model.features.size() + 1 + dense, model.outputs.size()};
 }
 

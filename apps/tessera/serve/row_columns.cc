@@ -228,7 +228,10 @@ std::vector<RowColumn> row_columns(const ModelDescription& model, const data::Co
          .counts_missing = counts},
         column);
   }
-  if (dense.empty() && model.dense_inputs > 0)
+  const auto vectors = columns != nullptr ? columns->vectors() : std::vector<data::Columns::Vector>();
+  for (const auto& [name, width] : vectors)
+    add({.name = name, .kind = Kind::kArray, .width = static_cast<size_t>(width)}, columns->column(name));
+  if (dense.empty() && vectors.empty() && model.dense_inputs > 0)
     add({.name = "dense", .kind = Kind::kArray, .width = static_cast<size_t>(model.dense_inputs)}, nullptr);
   std::vector<std::string> wanted;
   for (const ModelFeature& feature : model.features) {

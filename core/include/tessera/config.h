@@ -213,6 +213,7 @@ struct ColumnConfig {
   // For dense values and weights.
   std::optional<NumberOrWord> missing;
   std::vector<std::string> transform;
+  int64_t width = 0;  // of a vector
   // For labels.
   std::optional<double> threshold;
   std::string positive;

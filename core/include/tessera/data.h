@@ -53,7 +53,7 @@ struct Dataset {
   std::vector<std::string> labels = {"label"};
   bool binary_labels = true;        // only 0 and 1; else any numbers
   bool weighted_samples = false;    // samples have weights
-  std::vector<std::string> dense;   // names of the dense inputs
+  std::vector<std::string> dense;   // names of the dense inputs; of a vector once for each of its values
   std::vector<DataColumn> columns;  // name, table rows, pooling, weights
   Samples train;
   Samples test;

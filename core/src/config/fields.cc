@@ -269,9 +269,11 @@ const std::vector<Field<ColumnConfig>>& fields<ColumnConfig>() {
       {"column", &S::column, "",
        "Name of the column in the files. Empty: `name`. So one column of the files can be used twice."},
       {"as", &S::as, "",
-       "Use of the column: `ids` (a feature of a table), `dense`, "
-       "`label`, or `weight` (a factor of the sample's losses).",
-       one_of("ids", "dense", "label", "weight")},
+       "Use of the column: `ids` (a feature of a table), `dense`, `vector` (a list of `width` numbers, which layers "
+       "take by the column's name), `label`, or `weight` (a factor of the sample's losses).",
+       one_of("ids", "dense", "vector", "label", "weight")},
+      {"width", &S::width, "values", "Number of values of a `vector`. Each row of the files must have as many.",
+       range(0, 1e6)},
       {"take", &S::take, "",
        "Part of the field that becomes an id or a dense value. `value`: all of it; `missing`: 1 if it is empty, "
        "otherwise 0. Of a date or time: `hour` (0 to 23), `weekday` (0 is Monday), `month` (0 to 11), `days` since "
@@ -285,7 +287,8 @@ const std::vector<Field<ColumnConfig>>& fields<ColumnConfig>() {
        "Form of the dates and times that `take` reads, as `%d.%m.%Y %H:%M`. Empty: ISO 8601, or numbers since 1970."},
       {"missing", &S::missing, "",
        "Value of an empty field of `dense` and `weight`, before `transform`: a number, or "
-       "`mean` or `median` of the training rows. Unset: an empty field is an error.",
+       "`mean` or `median` of the training rows. For a `vector`, a number, which is each of its values. Unset: an "
+       "empty field is an error.",
        one_of("mean", "median")},
       {"transform", &S::transform, "",
        "Transforms of dense values, in this order: `log1p` is ln(1 + max(x, 0)), "
@@ -310,7 +313,9 @@ const std::vector<Field<ColumnConfig>>& fields<ColumnConfig>() {
       {"bounds", &S::bounds, "", "Bounds between the buckets, in ascending order."},
       {"cross", &S::cross, "",
        "Columns of ids whose combinations are hashed to `rows` rows. This column then reads nothing from the files."},
-      {"separator", &S::separator, "", "Text between the ids of a list. Empty: a field is one id, or none."},
+      {"separator", &S::separator, "",
+       "Text between the ids of a list, or the numbers of a `vector`. Empty: a field is one id, or none; the numbers "
+       "have blanks between them, or commas and brackets around them."},
       {"weighted", &S::weighted, "",
        "`true`: each id of a list has a weight that scales its row, in text as `17:0.5`. The tables must be sums."},
       {"longest", &S::longest, "ids", "Maximum length of a list; longer ones keep their last ids. 0: no limit.",

@@ -78,7 +78,9 @@ Dataset ArrivingRows::dataset() const {
   return out;
 }
 
-Examples ArrivingRows::form() const { return {columns_.dense().size(), columns_.ids(), columns_.label_form()}; }
+Examples ArrivingRows::form() const {
+  return {static_cast<size_t>(columns_.dense_width()), columns_.ids(), columns_.label_form()};
+}
 
 void ArrivingRows::follow(const std::string& position) {
   const tsr_reader_source source{sizeof(source), 0, path_.c_str(), int64_t{1} << 20};

@@ -89,19 +89,21 @@ void check_field(const std::string& name, const ColumnConfig& c) {
 
 void check_column(const std::string& name, const ColumnConfig& c) {
   const ColumnConfig unset;
-  const bool label = c.as == "label", weight = c.as == "weight", dense = c.as == "dense", ids = c.as == "ids";
+  const bool label = c.as == "label", weight = c.as == "weight", dense = c.as == "dense", ids = c.as == "ids",
+             vector = c.as == "vector";
   const auto refuse = [&](const char* key, bool given, bool taken) {
     if (given && !taken)
       fail(Code::kInvalidArgument, "[[column]] \"", name, "\" is ",
            label    ? "a label"
            : weight ? "the samples' weight"
            : dense  ? "dense"
+           : vector ? "a vector"
                     : "of ids",
            ", so its \"", key, "\" has no effect: leave it out");
   };
   refuse("take", c.take != unset.take, dense || ids);
   refuse("positive", !c.positive.empty(), label);
-  refuse("missing", c.missing.has_value(), dense || weight);
+  refuse("missing", c.missing.has_value(), dense || weight || vector);
   refuse("transform", !c.transform.empty(), dense);
   refuse("threshold", c.threshold.has_value(), label);
   refuse("real", c.real, label);
@@ -109,7 +111,13 @@ void check_column(const std::string& name, const ColumnConfig& c) {
     fail(Code::kInvalidArgument, "[[column]] \"", name, "\" is real, so it has no threshold: leave one of them out");
   refuse("ids", c.ids != unset.ids, ids);
   refuse("rows", c.rows != 0, ids);
-  refuse("separator", !c.separator.empty(), ids);
+  refuse("separator", !c.separator.empty(), ids || vector);
+  refuse("width", c.width != 0, vector);
+  if (vector && c.width == 0)
+    fail(Code::kInvalidArgument, "[[column]] \"", name, "\" is a vector: set width, the number of its values");
+  if (vector && c.missing && !c.missing->word.empty())
+    fail(Code::kInvalidArgument, "[[column]] \"", name, "\" is a vector, so its missing must be a number, not ",
+         c.missing->word);
   refuse("longest", c.longest != 0, ids);
   refuse("weighted", c.weighted, ids);
   refuse("cross", !c.cross.empty(), ids);

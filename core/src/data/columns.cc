@@ -95,7 +95,7 @@ int32_t Columns::type_of(const ColumnConfig& c) {
   if (c.as == "ids" && c.ids != "bucket") return c.ids == "row" ? TSR_READER_INT64 : TSR_READER_TEXT;
   // converted to float32, and nothing else
   const bool rounded = c.transform.empty() && !(c.missing && !c.missing->word.empty());
-  return rounded && (c.as == "dense" || c.as == "weight") ? TSR_READER_FLOAT32 : TSR_READER_FLOAT64;
+  return rounded && (c.as == "dense" || c.as == "vector" || c.as == "weight") ? TSR_READER_FLOAT32 : TSR_READER_FLOAT64;
 }
 
 Columns::Columns(const Config& config)
@@ -181,6 +181,18 @@ std::vector<std::string> Columns::dense() const {
   return out;
 }
 
+std::vector<Columns::Vector> Columns::vectors() const {
+  std::vector<Vector> out;
+  for (const Column* c : of("vector")) out.push_back({c->name, c->config.width});
+  return out;
+}
+
+int64_t Columns::dense_width() const {
+  int64_t width = std::ssize(of("dense"));
+  for (const Column* c : of("vector")) width += c->config.width;
+  return width;
+}
+
 std::vector<DataColumn> Columns::ids() const {
   std::vector<DataColumn> out;
   for (const Column* c : of("ids")) {
@@ -210,7 +222,8 @@ void Columns::meet(const std::vector<FileColumn>& files, bool needs_label) {
   for (Column& c : columns_) {
     const FileColumn* const file = of_files(c);
     if (file != nullptr && c.config.cross.empty()) require_readable(c, *file);
-    c.list = !c.config.separator.empty() || (file != nullptr && file->list && c.config.as == "ids");
+    c.list = c.config.as == "vector" || !c.config.separator.empty() ||
+             (file != nullptr && file->list && c.config.as == "ids");
     // Read text labels as text, so that the error for one that is no number can say what a label may be.
     const bool typed = file != nullptr && file->type != TSR_READER_TEXT;
     // `decimal`, `strip` and `missing_words` are about texts; what files hold as numbers is read as it is.
@@ -238,15 +251,15 @@ void Columns::require_readable(const Column& c, const FileColumn& file) const {
     fail(Code::kInvalidArgument, "column \"", c.field(),
          "\" of the files holds floats, whose words have changed since the model was trained: train a new model, or "
          "use the version of Tessera that trained it");
-  if (file.list && (c.config.as != "ids" || c.config.take == "missing"))
+  if (file.list && c.config.as != "vector" && (c.config.as != "ids" || c.config.take == "missing"))
     fail(Code::kInvalidArgument, "column \"", c.field(), "\" of the files holds lists, so [[column]] \"", c.name,
-         "\" must be as = \"ids\"");
+         "\" must be as = \"ids\", or as = \"vector\" if each has as many numbers");
 }
 
 // The columns that are read: labels and weight if there are any, dense columns, and id columns except crosses.
 void Columns::place_columns() {
   wanted_.clear();
-  for (const char* as : {"label", "weight", "dense", "ids"}) {
+  for (const char* as : {"label", "weight", "dense", "vector", "ids"}) {
     if (!labelled_ && (as == std::string_view("label") || as == std::string_view("weight"))) continue;
     for (Column& c : columns_) {
       if (c.config.as != as || !c.config.cross.empty()) continue;
@@ -406,7 +419,7 @@ int64_t Columns::memory_of(int64_t samples, int64_t text_bytes) const {
   const bool weighted = std::any_of(ids.begin(), ids.end(), [](const Column* c) { return c->config.weighted; });
   const int64_t id = weighted ? 8 : 4;
   // Labels, weight, order and start.
-  int64_t sample = 12 + 4 * static_cast<int64_t>(label_form().values()) + 4 * std::ssize(dense()), crosses = 0;
+  int64_t sample = 12 + 4 * static_cast<int64_t>(label_form().values()) + 4 * dense_width(), crosses = 0;
   bool files_have_lists = false;
   for (const Column* c : ids) {
     sample += id + 4;  // one more for the length of its bag

@@ -73,6 +73,13 @@ class Columns {
   std::vector<std::string> labels() const;
   LabelForm label_form() const;  // form of the samples' labels
   std::vector<std::string> dense() const;
+  // Vectors, whose values follow the dense ones of each sample.
+  struct Vector {
+    std::string name;
+    int64_t width;
+  };
+  std::vector<Vector> vectors() const;
+  int64_t dense_width() const;          // dense values and those of vectors
   std::vector<DataColumn> ids() const;  // a vocabulary that has not learned has 1 row
   // Says which columns the files have, and which of them are lists. Without `needs_label` the files may lack labels and
   // weight, which then are 0 and 1. kInvalidArgument: a cross of several lists.
@@ -143,6 +150,9 @@ class Columns {
   void encode(const Column& column, const BlockRows& at, const tsr_reader_values& v, Ids& out) const;
   std::vector<float> labels_of(const BlockRows& at, std::span<const tsr_reader_values> values) const;
   std::vector<float> dense_of(const BlockRows& at, std::span<const tsr_reader_values> values) const;
+  // Writes the vectors of rows to to + r * stride.
+  static void vectors_of(const Column& column, const BlockRows& at, const tsr_reader_values& v, float* to,
+                         size_t stride);
   void cross(const Column& column, std::span<const Ids* const> parts, Ids& out) const;
   bool hashes() const;          // texts or crosses
   bool looks_up_words() const;  // texts

@@ -38,14 +38,15 @@ double Columns::dense_of(const Column& column, double value) {
 // The values are in sample-major order.
 std::vector<float> Columns::dense_of(const BlockRows& at, std::span<const tsr_reader_values> values) const {
   const std::vector<const Column*> dense = of("dense");
-  std::vector<float> out(static_cast<size_t>(at.rows) * dense.size());
+  const auto width = static_cast<size_t>(dense_width());
+  std::vector<float> out(static_cast<size_t>(at.rows) * width);
   for (size_t k = 0; k < dense.size(); ++k) {
     const Column& column = *dense[k];
     const tsr_reader_values& v = values[column.place];
     const ColumnNumbers numbers(column.config, column.type, v);
     const float* plain = as_they_are(column.config, column.type, at, v);
     float* to = out.data() + k;
-    for (int64_t i = 0; i < at.rows; ++i, to += dense.size()) {
+    for (int64_t i = 0; i < at.rows; ++i, to += width) {
       if (plain != nullptr) {
         *to = plain[i];
         continue;
@@ -65,7 +66,34 @@ std::vector<float> Columns::dense_of(const BlockRows& at, std::span<const tsr_re
              " is too large for a float32");
     }
   }
+  size_t first = dense.size();
+  for (const Column* column : of("vector")) {
+    vectors_of(*column, at, values[column->place], out.data() + first, width);
+    first += static_cast<size_t>(column->config.width);
+  }
   return out;
+}
+
+void Columns::vectors_of(const Column& column, const BlockRows& at, const tsr_reader_values& v, float* to,
+                         size_t stride) {
+  const ColumnNumbers numbers(column.config, column.type, v);
+  for (int64_t row = at.first; row < at.first + at.rows; ++row, to += stride) {
+    const int64_t begin = v.lists[row], count = v.lists[row + 1] - begin;
+    if (count == 0 && column.config.missing) {
+      std::fill_n(to, column.config.width, static_cast<float>(column.config.missing->number));
+      continue;
+    }
+    if (count != column.config.width)
+      fail(Code::kInvalidArgument, at.where(row, column.field()), ": the vector has ", count,
+           count == 1 ? " number" : " numbers", ", but the [[column]] says width = ", column.config.width,
+           count == 0 ? "; set missing to a number to use that instead" : "");
+    for (int64_t i = 0; i < count; ++i) {
+      to[i] = static_cast<float>(number_at(numbers, begin + i, at, row, column.field()));
+      if (!std::isfinite(to[i]))
+        fail(Code::kInvalidArgument, at.where(row, column.field()), ": number ", i + 1,
+             " of the vector is missing or not finite");
+    }
+  }
 }
 
 float Columns::dense_value(const std::string& name, double value) const {

@@ -61,6 +61,7 @@ Columns::Columns(const std::string& text, const std::string& source) : learned_(
     j.read("time_format", c.time_format);
     j.read("positive", c.positive);
     if (j.has("missing")) c.missing = missing_of(j);
+    j.read("width", c.width);
     j.read("transform", c.transform);
     j.read("mean", column.mean);
     j.read("deviation", column.deviation);
@@ -100,6 +101,8 @@ nlohmann::ordered_json Columns::described(const Column& column) {
   else if (c.missing)
     j["missing"] = c.missing->number;
   if (!c.transform.empty()) j["transform"] = c.transform;
+  if (c.width > 0) j["width"] = c.width;
+  if (c.as == "vector" && !c.separator.empty()) j["separator"] = c.separator;
   if (c.threshold) j["threshold"] = *c.threshold;
   if (c.real) j["real"] = true;
   if (c.as != "ids") return j;

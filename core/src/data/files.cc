@@ -305,6 +305,8 @@ void describe(const Columns& columns, Dataset* set) {
   set->binary_labels = columns.label_form().binary;
   set->weighted_samples = columns.label_form().weighted;
   set->dense = columns.dense();
+  for (const Columns::Vector& v : columns.vectors())
+    set->dense.insert(set->dense.end(), static_cast<size_t>(v.width), v.name);
   set->columns = columns.ids();
 }
 

@@ -24,7 +24,7 @@ SampleStream::SampleStream(std::shared_ptr<const ColumnFiles> files, std::vector
     : files_(std::move(files)),
       pieces_(std::move(pieces)),
       choice_(std::move(choice)),
-      form_(files_->columns->dense().size(), files_->columns->ids(), files_->columns->label_form()),
+      form_(static_cast<size_t>(files_->columns->dense_width()), files_->columns->ids(), files_->columns->label_form()),
       window_bytes_(window_bytes) {
   for (BlockPiece& piece : pieces_) {
     piece.samples = choice_.random ? 0 : piece.rows;

@@ -7,6 +7,7 @@
 #include "inference/float_tensors.h"
 #include "inference/manifest.h"
 #include "modules/graph_json.h"
+#include "modules/vector_inputs.h"
 #include "tessera/predictor.h"
 #include "tessera/sdk/nearest.h"
 
@@ -94,6 +95,7 @@ class FloatModelReader {
   std::vector<EmbeddingBagConfig> configs() const { return configs_of(out_.model.tables); }
   ModelGraph given_graph() const {
     ModelGraph out = graph_over(options_.graph->dense_width, configs());
+    add_vector_inputs(vectors_of(*options_.graph), out);
     out.layers = options_.graph->layers;
     add_id_inputs(configs(), out);
     out.heads = options_.graph->heads;

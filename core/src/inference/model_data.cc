@@ -47,7 +47,7 @@ std::string needed_columns(const ModelDescription& model) {
   const auto encoding = config::parse_json<nlohmann::ordered_json>(looked_up, {"the model's encoding of columns"});
   std::vector<std::string> names;
   for (const auto& column : encoding["columns"]) {
-    if ((column["as"] != "dense" && column["as"] != "ids") || column.contains("cross")) continue;
+    if (column["as"] == "label" || column["as"] == "weight" || column.contains("cross")) continue;
     const auto field = column.contains("column") ? column["column"] : column["name"];
     const std::string name = str_cat('"', field.get<std::string>(), '"');
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);

@@ -1,5 +1,7 @@
 #include "modules/graph_json.h"
 
+#include "modules/vector_inputs.h"
+
 namespace tessera {
 
 using nlohmann::ordered_json;
@@ -28,6 +30,7 @@ ordered_json to_json(const ModelGraph& graph) {
     if (!h.where.empty()) heads.back()["where"] = h.where;
   }
   ordered_json out = {{"dense_inputs", graph.dense_width}, {"layers", std::move(layers)}, {"heads", std::move(heads)}};
+  for (const VectorInput& v : vectors_of(graph)) out["vectors"].push_back({{"name", v.name}, {"width", v.width}});
   for (const DrawnInput& d : graph.drawn) out["drawn"].push_back({{"feature", d.feature}, {"first", d.first}});
   return out;
 }
@@ -35,6 +38,12 @@ ordered_json to_json(const ModelGraph& graph) {
 ModelGraph graph_from(const config::JsonObject& json, const std::vector<EmbeddingBagConfig>& tables) {
   constexpr int64_t kWidest = int64_t{1} << 31;
   ModelGraph graph = graph_over(json.within<int64_t>("dense_inputs", 0, kWidest), tables);
+  if (json.has("vectors")) {
+    std::vector<VectorInput> vectors;
+    for (const config::JsonObject& v : json.objects("vectors"))
+      vectors.push_back({v.get<std::string>("name"), v.within<int64_t>("width", 1, kWidest)});
+    add_vector_inputs(vectors, graph);
+  }
   for (const config::JsonObject& l : json.objects("layers")) {
     graph.layers.push_back({l.get<std::string>("name"), l.get<std::string>("type"),
                             l.get<std::vector<std::string>>("inputs"), l.object("options").value().dump()});

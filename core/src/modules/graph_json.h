@@ -1,5 +1,5 @@
 // A graph of layers as JSON, in checkpoints and packed models: {"dense_inputs", "layers", "heads"}. Inputs are not in
-// it: they follow from the tables.
+// it, except vectors: they follow from the tables.
 #pragma once
 
 #include "config/json.h"

@@ -55,12 +55,25 @@ void keep_inputs(const Config& config, ModelGraph& graph) {
   });
 }
 
+// Fails if no layer takes a vector.
+void check_vectors(const std::vector<VectorInput>& vectors, const ModelGraph& graph) {
+  for (const VectorInput& v : vectors) {
+    const auto takes = [&](const LayerSpec& l) {
+      return std::find(l.inputs.begin(), l.inputs.end(), v.name) != l.inputs.end();
+    };
+    if (std::none_of(graph.layers.begin(), graph.layers.end(), takes))
+      fail(Code::kInvalidArgument, "the column \"", v.name,
+           "\" is a vector, and no layer takes it: name it among the inputs of a layer, or leave the column out");
+  }
+}
+
 // Input names, taken from model.inputs or from the config's tables. If the data defines the tables, every name that is
 // used and is no layer counts as an input.
 std::vector<GraphInput> expected_inputs(const Config& config) {
   std::set<std::string> names(config.model.inputs.begin(), config.model.inputs.end());
   if (names.empty()) {
     names = {"dense", "pooled"};
+    for (const VectorInput& v : vector_columns(config)) names.insert(v.name);
     for (const TableConfig& t : config.tables) {
       names.insert(t.name);
       for (const std::string& feature : t.features) names.insert(feature_name(feature));
@@ -160,14 +173,23 @@ void check_parameter_names(const Runtime& runtime, ModelGraph graph) {
 
 }  // namespace
 
+std::vector<VectorInput> vector_columns(const Config& config) {
+  std::vector<VectorInput> out;
+  for (const ColumnConfig& c : config.columns) {
+    for (const std::string& name : c.name) {
+      if (c.as == "vector") out.push_back({name, c.width});
+    }
+  }
+  return out;
+}
+
 void add_layers(const Config& config, ModelGraph& graph) {
   for (const LayerConfig& l : config.layers)
     graph.layers.push_back(
         {l.name, l.type, l.inputs, l.options.json, l.trainable, dense_spec(l, config.dense_optimizer), names_of(l)});
   for (const HeadConfig& h : config.heads)
-    graph.heads.push_back(
-        {h.name, h.input, h.loss, h.label, h.weight, h.groups, h.positive_weight, h.label_smoothing, h.focal_gamma,
-         h.where, h.learn_weight, h.loss_options.json});
+    graph.heads.push_back({h.name, h.input, h.loss, h.label, h.weight, h.groups, h.positive_weight, h.label_smoothing,
+                           h.focal_gamma, h.where, h.learn_weight, h.loss_options.json});
 }
 
 JobOutline check_job(const Runtime& runtime, const Config& config, const std::string& encoding,
@@ -192,7 +214,11 @@ JobOutline check_job(const Runtime& runtime, const Config& config, const std::st
 ModelGraph model_of(const Runtime& runtime, const Config& config, const std::vector<TableConfig>& tables,
                     int64_t dense_inputs) {
   const std::vector<EmbeddingBagConfig> configs = embedding_configs(tables);
+  const std::vector<VectorInput> vectors = vector_columns(config);
   if (config.model.type != kGraphType) {
+    if (!vectors.empty())
+      fail(Code::kInvalidArgument, "the column \"", vectors[0].name,
+           "\" is a vector, which a DLRM does not take: write [[layer]]s of which one takes it");
     return dlrm_graph({.dense_inputs = dense_inputs,
                        .embedding_dim = config.model.embedding_dim,
                        .bottom_mlp = config.model.bottom_mlp,
@@ -200,8 +226,10 @@ ModelGraph model_of(const Runtime& runtime, const Config& config, const std::vec
                       configs);
   }
   ModelGraph graph = graph_over(dense_inputs, configs);
+  add_vector_inputs(vectors, graph);
   keep_inputs(config, graph);
   add_layers(config, graph);
+  check_vectors(vectors, graph);
   set_vector_widths(runtime, configs, graph);
   add_id_inputs(configs, graph);
   return graph;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "modules/vector_inputs.h"
 #include "planner/step_model.h"
 #include "tessera/config.h"
 #include "tessera/layer_graph.h"
@@ -23,6 +24,9 @@ struct JobOutline {
 // kInvalidArgument, kNotFound.
 JobOutline check_job(const Runtime& runtime, const Config& config, const std::string& encoding,
                      const std::string& compute_device);
+
+// The config's columns that are vectors.
+std::vector<VectorInput> vector_columns(const Config& config);
 
 // Adds the config's [[layer]]s and [[head]]s to the graph.
 void add_layers(const Config& config, ModelGraph& graph);

@@ -26,7 +26,8 @@ def columns_taken(columns: Sequence[Mapping[str, Any]], features: Mapping[str, i
             wanted.update(column.get("cross", []))
     out = []
     for column in columns:
-        if column["as"] == "dense" or (column["as"] == "ids" and column["name"] in wanted and "cross" not in column):
+        looked_up = column["as"] == "ids" and column["name"] in wanted and "cross" not in column
+        if looked_up or column["as"] in ("dense", "vector"):
             out.append(column.get("column") or column["name"])
     return list(dict.fromkeys(out))
 
