@@ -131,6 +131,7 @@ struct DenseOptimizerConfig {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double weight_decay = 0;
+  double rho = 0.9;
   double max_gradient_norm = 0;
   bool operator==(const DenseOptimizerConfig&) const = default;
 };

@@ -147,8 +147,19 @@ struct RmspropOptions {
 // PyTorch's RMSprop without momentum and not centered.
 KeyedOptimizerPtr make_rmsprop(const RmspropOptions& options, ParameterList parameters);
 
-// Makes an optimizer by name, for configs: "sgd", "adagrad", "rowwise_adagrad", "adam", "adamw", "rmsprop", or
-// PyTorch's class names. `options` is a JSON object with PyTorch's names. "learning_rate" stands for "lr", and Adam
+struct AdadeltaOptions {
+  double lr = 1;
+  double rho = 0.9;  // decay of the means of squares, of gradients and of steps
+  double eps = 1e-6;
+  double weight_decay = 0;
+  bool maximize = false;
+};
+// PyTorch's Adadelta (Zeiler, ADADELTA: An Adaptive Learning Rate Method, 2012), in host memory. kUnimplemented: a
+// parameter is on a device.
+KeyedOptimizerPtr make_adadelta(const AdadeltaOptions& options, ParameterList parameters);
+
+// Makes an optimizer by name, for configs: "sgd", "adadelta", "adagrad", "rowwise_adagrad", "adam", "adamw", "rmsprop",
+// or PyTorch's class names. `options` is a JSON object with PyTorch's names. "learning_rate" stands for "lr", and Adam
 // takes "betas": [b1, b2] or "beta1" and "beta2". kNotFound lists the optimizers, kInvalidArgument the options.
 struct DenseOptimizerSpec {
   std::string name;

@@ -162,7 +162,8 @@ const std::vector<Field<DenseOptimizerConfig>>& fields<DenseOptimizerConfig>() {
   using S = DenseOptimizerConfig;
   static const std::vector<Field<S>> table = {
       {"name", &S::name, "",
-       "Optimizer of the dense layers: `adagrad`, `rowwise_adagrad`, `sgd`, `adam`, `adamw` or `rmsprop`."},
+       "Optimizer of the dense layers: `adagrad`, `rowwise_adagrad`, `sgd`, `adam`, `adamw`, `rmsprop` or "
+       "`adadelta`."},
       {"learning_rate", &S::learning_rate, "", "Learning rate, which `schedule.dense` scales.", at_least(0)},
       {"eps", &S::eps, "", "Term added to the root, by all optimizers except sgd.", at_least(0)},
       {"momentum", &S::momentum, "", "Momentum of sgd.", range(0, 1)},
@@ -178,6 +179,7 @@ const std::vector<Field<DenseOptimizerConfig>>& fields<DenseOptimizerConfig>() {
   };
   return table;
 }
+      {"rho", &S::rho, "", "Decay of adadelta's means of squares.", range(0, 1)},
 
 template <>
 const std::vector<Field<PlannerConfig>>& fields<PlannerConfig>() {

@@ -133,12 +133,26 @@ KeyedOptimizerPtr rmsprop(Reader& in, ParameterList parameters) {
   return make_rmsprop(o, std::move(parameters));
 }
 
+KeyedOptimizerPtr adadelta(Reader& in, ParameterList parameters) {
+  AdadeltaOptions o;
+  in.number("lr", o.lr);
+  in.number("learning_rate", o.lr);
+  in.number("rho", o.rho);
+  in.number("eps", o.eps);
+  in.number("weight_decay", o.weight_decay);
+  in.flag("maximize", o.maximize);
+  in.off({"foreach", "capturable", "differentiable"});
+  in.finish();
+  return make_adadelta(o, std::move(parameters));
+}
+
 struct Entry {
   const char* name;
   const char* class_name;  // PyTorch's name
   KeyedOptimizerPtr (*make)(Reader&, ParameterList);
 };
 constexpr Entry kEntries[] = {
+    {"adadelta", "Adadelta", adadelta},
     {"adagrad", "Adagrad", [](Reader& in, ParameterList p) { return make_adagrad(adagrad_options(in), std::move(p)); }},
     {"adam", "Adam", [](Reader& in, ParameterList p) { return adam_like(in, std::move(p), false); }},
     {"adamw", "AdamW", [](Reader& in, ParameterList p) { return adam_like(in, std::move(p), true); }},

@@ -82,6 +82,25 @@ TEST(OptimTest, RmspropDividesByTheRootOfTheMeanSquare) {
   EXPECT_THAT(error_of([] { make_dense_optimizer({"rmsprop", R"({"momentum": 0.9})"}, {}); }), HasSubstr("momentum"));
 }
 
+// The expected values are torch.optim.Adadelta's formula, computed in Python.
+TEST(OptimTest, AdadeltaStepsByTheRootOfItsSteps) {
+  const auto a = parameter("a", {1});
+  const auto optimizer =
+      make_dense_optimizer({"adadelta", R"({"lr": 0.5, "rho": 0.9, "eps": 1e-3, "weight_decay": 0.5})"}, {a});
+  const std::pair<double, double> steps[] = {{2.0, 0.95003995}, {-1.0, 0.96530290}, {0.25, 0.94394125}};
+  for (const auto& [gradient, expected] : steps) {
+    a->grad = Tensor::from<float>({static_cast<float>(gradient)});
+    optimizer->step();
+    EXPECT_NEAR(a->value.item(), expected, 1e-6);
+  }
+  const auto state = optimizer->state()[0].second;
+  EXPECT_EQ(state[0].second.item(), 3);
+  EXPECT_EQ(state[1].first, "square_avg");
+  EXPECT_EQ(state[2].first, "acc_delta");
+  EXPECT_EQ(make_dense_optimizer({"Adadelta"}, {})->param_groups()[0].number("rho"), 0.9) << "PyTorch's";
+  EXPECT_THAT(error_of([] { make_dense_optimizer({"adadelta", R"({"rho": 2})"}, {}); }), HasSubstr("rho must be in"));
+}
+
 TEST(OptimTest, AllGradientsAreCheckedBeforeAnyStep) {
   const auto a = parameter("a", {1}), b = parameter("b", {3});
   const auto optimizer = make_sgd({}, {a, b});
@@ -155,7 +174,7 @@ TEST(OptimTest, NamesAndOptionsOfConfigs) {
   EXPECT_THAT(error_of([] {
                 make_dense_optimizer({"sdg", "{}"}, {});
               }),
-              HasSubstr("adagrad, adam, adamw, rmsprop, rowwise_adagrad, sgd"));
+              HasSubstr("adadelta, adagrad, adam, adamw, rmsprop, rowwise_adagrad, sgd"));
   EXPECT_THAT(error_of([] { make_dense_optimizer({"sgd", R"({"momentun": 1})"}, {}); }), HasSubstr("momentum"));
   EXPECT_THAT(error_of([] { make_dense_optimizer({"sgd", R"({"lr": "x"})"}, {}); }), HasSubstr("a number"));
   EXPECT_THAT(error_of([] { make_dense_optimizer({"adam", R"({"amsgrad": true})"}, {}); }), HasSubstr("amsgrad"));

@@ -24,8 +24,13 @@ DenseOptimizerSpec dense_spec(const DenseOptimizerConfig& config) {
   const std::string name = dense_optimizer_name(config.name);
   const std::vector<std::string> names = dense_optimizer_names();
   const bool known = std::find(names.begin(), names.end(), name) != names.end();
-  const bool sgd = name == "sgd", adam = name == "adam" || name == "adamw", rmsprop = name == "rmsprop";
-  const char* others = sgd ? "momentum" : adam ? "eps, beta1 and beta2" : rmsprop ? "eps and alpha" : "eps";
+  const bool sgd = name == "sgd", adam = name == "adam" || name == "adamw", rmsprop = name == "rmsprop",
+             adadelta = name == "adadelta";
+  const char* others = sgd        ? "momentum"
+                       : adam     ? "eps, beta1 and beta2"
+                       : rmsprop  ? "eps and alpha"
+                       : adadelta ? "eps and rho"
+                                  : "eps";
   require_decay(name, config.weight_decay, "dense_optimizer.weight_decay");
   json all = {{"learning_rate", config.learning_rate}, {"weight_decay", config.weight_decay}};
   const auto take = [&](const char* key, double value, double otherwise, bool read) {
@@ -37,6 +42,7 @@ DenseOptimizerSpec dense_spec(const DenseOptimizerConfig& config) {
   take("momentum", config.momentum, unset.momentum, sgd);
   take("eps", config.eps, unset.eps, !sgd);
   take("alpha", config.alpha, unset.alpha, rmsprop);
+  take("rho", config.rho, unset.rho, adadelta);
   take("beta1", config.beta1, unset.beta1, adam);
   take("beta2", config.beta2, unset.beta2, adam);
   return {config.name, all.dump()};
