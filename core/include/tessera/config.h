@@ -46,6 +46,8 @@ struct JobConfig {
   std::string dense_precision = "float32";
   int64_t threads = 0;
   std::optional<bool> pipeline;  // unset: true if a host has more cores than ranks
+  int64_t accumulate = 1;
+  double ema = 0;
   bool operator==(const JobConfig&) const = default;
 };
 

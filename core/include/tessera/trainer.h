@@ -61,8 +61,10 @@ class Trainer {
   virtual void set_trace(Trace* trace) { embeddings().set_trace(trace); }
 };
 
+class AveragingOptimizer;
 class DeviceBatch;
 class DrawnIds;
+class GradientSums;
 class HeadLosses;
 class IdInputs;
 class SequenceInputs;
@@ -90,6 +92,10 @@ struct ModelTrainerOptions {
   std::vector<std::string> labels;         // of batches, named by heads; empty: one label for all heads
   DenseOptimizerSpec dense_optimizer;      // for layers without their own
   double dense_max_gradient_norm = 0;      // GradientClippingOptimizer's, for the sums over ranks; 0: none
+  // Batches whose gradients make one update of the layers, as one batch of all their samples does. Tables are updated
+  // after each batch. Not on devices.
+  int64_t accumulate = 1;
+  double dense_ema = 0;  // decay of the averages of the layers' weights that predict() uses; 0: none; not on devices
   DistributedModelParallelOptions parallel;
   uint64_t seed = 0;                                // of the dense part
   std::string dense_precision = kFloat32Precision;  // choose_precision()'s; with "auto", all ranks take the same
@@ -131,6 +137,9 @@ class ModelTrainer : public Trainer {
   const LayerGraph& layers() const { return layers_; }
   const ModelGraph& graph() const { return graph_; }
   KeyedOptimizer& dense_optimizer() { return *optimizer_; }
+  // Ends the work of earlier steps before the model is read: batches that wait for others make an update, and the
+  // layers' parameters hold their averages, if there are any. predict() does it, too. Collective.
+  void settle();
   // Sets the learning rates of all dense parameters to those of the options times `factor`.
   void scale_dense_learning_rates(double factor);
 
@@ -157,6 +166,7 @@ class ModelTrainer : public Trainer {
   std::string broken_sequence() const;
   std::string feature_at(int64_t column);  // the feature of a column of the pooled output
   void check_gradients();
+  void update_dense();
 
   ModelGraph graph_;
   DeviceStreamPtr tables_stream_;  // null: host memory
@@ -173,7 +183,9 @@ class ModelTrainer : public Trainer {
   std::unique_ptr<DrawnIds> drawn_;            // null: nothing is drawn
   const KeyedJaggedTensor* sparse_ = nullptr;  // ids of the batch, with those drawn
   KeyedOptimizerPtr optimizer_;
-  std::vector<double> dense_rates_;  // by parameter group, from the options
+  std::shared_ptr<AveragingOptimizer> averages_;  // part of optimizer_; null: none
+  std::unique_ptr<GradientSums> sums_;            // null: each batch makes an update
+  std::vector<double> dense_rates_;               // by parameter group, from the options
   ParameterList biases_;
   std::unique_ptr<HeadLosses> losses_of_heads_;
   std::unique_ptr<DeviceBatch> inputs_;

@@ -48,6 +48,14 @@ const std::vector<Field<JobConfig>>& fields<JobConfig>() {
       {"pipeline", &S::pipeline, "",
        "Take the next batch in while the current one trains; results stay the same. Unset: `true` if every host has "
        "more cores than ranks."},
+      {"accumulate", &S::accumulate, "batches",
+       "Number of batches whose gradients make one update of the dense layers. Tables are updated after each batch. "
+       "See docs/training.md.",
+       range(1, kInt32)},
+      {"ema", &S::ema, "",
+       "Decay, such as 0.999, of averages of the dense layers' weights over the updates, with which the model is "
+       "judged, saved and published. 0: none. See docs/training.md.",
+       range(0, 0.999999)},
   };
   return table;
 }

@@ -30,7 +30,8 @@ PublishOptions options_of(const PublishConfig& config, bool beside) {
 
 JobPublisher::JobPublisher(const PublishConfig& config, ModelTrainer& trainer, int64_t first_step, bool beside,
                            Watch watch)
-    : publisher_(options_of(config, beside), trainer.parallel(), trainer.dense_optimizer()),
+    : trainer_(trainer),
+      publisher_(options_of(config, beside), trainer.parallel(), trainer.dense_optimizer()),
       group_(trainer.group()),
       schedule_({config.every_steps, config.every_s, first_step}),
       by_steps_(config.every_steps > 0),
@@ -58,6 +59,7 @@ void JobPublisher::at_end(int64_t step, const Progress& progress) {
 
 void JobPublisher::publish(int64_t step, const Progress& progress) {
   if (error_) throw Error(*error_);
+  trainer_.settle();
   TrainPublish told{step, {}, 0, ""};
   Stopwatch stopwatch;
   try {

@@ -40,6 +40,7 @@ class JobPublisher {
   void look_at_last(bool wait);
   void tell(const TrainPublish& told);
 
+  ModelTrainer& trainer_;
   ModelPublisher publisher_;
   const ProcessGroup& group_;
   SaveSchedule schedule_;

@@ -96,6 +96,7 @@ RunResult JobRun::run() {
   if (job_.training)
     trainer_.observe([&](const std::vector<Tensor>& scores, const Batch& b) { job_.training->add(scores, b); });
   loop_->run();
+  trainer_.settle();
   loop_->check_losses();
   if (job_.training) out_.training = job_.training->values(*job_.group);
   out_.all = spent();
@@ -135,6 +136,7 @@ void JobRun::save_at_end() {
 
 std::string JobRun::progress() {
   loop_->check_losses();  // a diverged model is not saved
+  trainer_.settle();
   SavedRun run{.step = step(), .data = job_.fingerprint, .model = described(job_), .encoding = job_.data.data.encoding};
   if (arriving_) run.arrived = arriving_->position();
   if (job_.scores && std::isfinite(job_.scores->least()))
@@ -167,6 +169,7 @@ void JobRun::after_step(const StepEnd& end) {
   }
   if (validation_due(end)) validate(end.step);
   set_learning_rates(end.step);
+  if (end.step % job_.config.job.accumulate != 0) return;  // batches wait, whose gradients no checkpoint has
   if (publisher_ && !end.last) publisher_->after_step(end.step, [this] { return progress(); });
   if (checkpoints_ && !end.last) checkpoints_->after_step(end.step, [this] { return progress(); });
 }

@@ -127,8 +127,21 @@ struct CheckedJob {
 };
 
 CheckedJob check(const Runtime& runtime, const Config& config, const TrainJobOptions& options,
+// Saves and publications are after steps at which no batch waits for others.
+void check_accumulation(const Config& config, const TrainJobOptions& options) {
+  const int64_t batches = config.job.accumulate;
+  const auto check = [&](int64_t every, const char* what) {
+    if (every % batches != 0)
+      fail(Code::kInvalidArgument, what, " ", every, " is not a multiple of job.accumulate = ", batches,
+           ", after which the layers are updated: take ", (every / batches + 1) * batches);
+  };
+  check(options.save_every, "--save-every");
+  check(config.publish.every_steps, "publish.every_steps =");
+}
+
                  const SaveDirectories& directories, int world_size) {
   const std::string encoding = encoding_to_continue(config, options, directories.resumable());
+  check_accumulation(config, options);
   const auto [heads, columns] = check_job(runtime, config, encoding, compute_device(options.device).id);
   HeadMetrics metrics(heads, config.metrics.names, &runtime);
   check_keys(metrics, columns);
@@ -206,6 +219,8 @@ JobModel make_model(const Runtime& runtime, const Config& config, const DeviceSt
   o.parallel.sharded.kernel = config.job.kernel_plugin;
   o.parallel.sharded.seed = seed;
   o.parallel.sharded.stream = device;
+  o.accumulate = config.job.accumulate;
+  o.dense_ema = config.job.ema;
   o.parallel.sharded.bounds_check = bounds_check_of(job.tables);
   o.parallel.bucket_mib = config.comm.bucket_mib;
   if (!config.planner.plan.empty()) o.parallel.plan = read_plan(config.planner.plan);

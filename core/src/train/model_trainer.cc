@@ -9,6 +9,7 @@
 #include "modules/id_inputs.h"
 #include "modules/sequence_inputs.h"
 #include "sparse/finite.h"
+#include "train/dense_updates.h"
 #include "train/device_batch.h"
 #include "train/drawn_ids.h"
 #include "train/head_losses.h"
@@ -153,6 +154,12 @@ ModelTrainer::ModelTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup>
   if (const double norm = options.dense_max_gradient_norm; norm > 0)
     optimizer_ = std::make_shared<GradientClippingOptimizer>(
         std::move(optimizer_), GradientClippingOptimizer::Options{GradientClipping::kNorm, norm});
+  if (stream_ && (options.accumulate > 1 || options.dense_ema > 0))
+    fail(Code::kUnimplemented, options.accumulate > 1 ? "job.accumulate" : "job.ema",
+         " needs the dense layers in host memory, but they are on a device: set job.device = \"cpu\", or leave it out");
+  if (options.accumulate > 1) sums_ = std::make_unique<GradientSums>(layers_.parameters(), options.accumulate);
+  if (options.dense_ema > 0)
+    optimizer_ = averages_ = std::make_shared<AveragingOptimizer>(std::move(optimizer_), options.dense_ema);
   for (const ParamGroup& group : optimizer_->param_groups()) dense_rates_.push_back(group.number("lr"));
   for (const ParameterPtr& p : layers_.parameters()) {
     if (!stream_ && p->value.dim() == 1) biases_.push_back(p);
@@ -166,6 +173,7 @@ void ModelTrainer::scale_dense_learning_rates(double factor) {
 }
 
 bool ModelTrainer::step(const Batch& batch, StepHandle taken, bool finished) {
+  if (averages_) averages_->show(false);
   step_.step = embeddings().step();
   auto pooled = (taken ? embeddings().forward(std::move(taken)) : embeddings().forward(batch.sparse, finished)).wait();
   const Tensor& values = pooled.values.values();
@@ -173,6 +181,11 @@ bool ModelTrainer::step(const Batch& batch, StepHandle taken, bool finished) {
   const Tensor grad_pooled = stream_ ? train_dense_on_device(batch, values) : train_dense(batch, values, sequences);
   embeddings().backward(pooled, grad_pooled);
   update_sequences(batch.labels.numel() > 0 || step_.sum_over_ranks);
+  if (!sums_ || (sums_->add(batch.global_size, step_.step + 1) && sums_->take())) update_dense();
+  return pooled.any_finished;
+}
+
+void ModelTrainer::update_dense() {
   Stopwatch watch(trace_);
   parallel_->all_reduce_gradients();
   check_gradients();
@@ -180,7 +193,11 @@ bool ModelTrainer::step(const Batch& batch, StepHandle taken, bool finished) {
   optimizer_->step();
   optimizer_->zero_grad();
   watch.lap(dense_update_, "dense update");
-  return pooled.any_finished;
+}
+
+void ModelTrainer::settle() {
+  if (sums_ && sums_->take()) update_dense();
+  if (averages_) averages_->show(true);
 }
 
 const std::vector<DenseInput>& ModelTrainer::look_up_sequences(const Batch& batch, bool finished, bool train) {
@@ -331,6 +348,7 @@ std::vector<Tensor> ModelTrainer::predicted(const std::vector<Tensor>& of_heads)
 }
 
 std::vector<Tensor> ModelTrainer::predict(const Batch& batch) {
+  settle();
   const auto pooled = embeddings().forward(batch.sparse, false, false).wait();
   const std::vector<DenseInput>& sequences = look_up_sequences(batch, false, false);
   if (!batch.labels.numel() && (stream_ || !step_.sum_over_ranks))
