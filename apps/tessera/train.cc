@@ -383,7 +383,8 @@ void print_start(TrainJob& job, const Shown& shown, bool verbose) {
   if (const std::string& why = job.trainer().dense_precision().why; !why.empty())
     std::fprintf(stderr, "dense products are in float32: %s\n", why.c_str());
   if (shown.options.resume) std::fputs(how_it_goes_on(shown.start, shown.options.save).c_str(), stderr);
-  for (const std::string& line : shown.start.notes) std::fprintf(stderr, "--start: %s\n", line.c_str());
+  const char* const by = shown.options.start.empty() ? "start" : "--start";
+  for (const std::string& line : shown.start.notes) std::fprintf(stderr, "%s: %s\n", by, line.c_str());
   for (const std::string& text : shown.start.warnings) std::fprintf(stderr, "tessera: warning: %s\n", text.c_str());
 }
 

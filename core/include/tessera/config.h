@@ -104,6 +104,7 @@ struct TableConfig {
   std::string data_type = "float32";
   std::string rounding = "nearest";
   std::string init = "uniform";
+  std::string start;
   std::optional<double> init_range;
   std::string bounds_check = "fatal";
   std::string compute_kernel = "auto";

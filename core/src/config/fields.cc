@@ -130,6 +130,9 @@ const std::vector<Field<TableConfig>>& fields<TableConfig>() {
        "ln of an id's share of all ids in the training rows. See "
        "docs/training.md.",
        one_of("uniform", "log_frequency")},
+      {"start", &S::start, "file",
+       "File of vectors, `.npy`, with which rows begin, and beside it FILE.ids.txt with the id of each in a line. "
+       "Empty: as `init` says. See docs/training.md."},
       {"init_range", &S::init_range, "",
        "Uniform start values lie between -init_range and +init_range. Unset: 1 / sqrt(rows).", at_least(0)},
       {"bounds_check", &S::bounds_check, "",

@@ -17,6 +17,7 @@
 #include "train/head_losses.h"
 #include "train/job_data.h"
 #include "train/start_rows.h"
+#include "train/start_vectors.h"
 #include "train/vector_widths.h"
 
 namespace tessera {
@@ -199,6 +200,7 @@ JobOutline check_job(const Runtime& runtime, const Config& config, const std::st
   const std::vector<TableConfig> tables = tables_of(config, data.columns);
   (void)bounds_check_of(tables);
   check_init(tables);
+  check_start(tables);
   check_components(runtime, config, tables, compute_device);
   const ModelGraph graph = model_of(runtime, config, tables, std::ssize(data.dense));
   if (graph.pooled_width == 0)

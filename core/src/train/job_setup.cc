@@ -21,6 +21,7 @@
 #include "train/same_job.h"
 #include "train/sorted_rows.h"
 #include "train/start_rows.h"
+#include "train/start_vectors.h"
 #include "train/unknown_id_sums.h"
 #include "train/warm_start.h"
 
@@ -346,7 +347,10 @@ JobSetup set_up_job(const Runtime& runtime, const Config& given, const TrainJobO
   start.loaded = std::move(continued.loaded);
   start.passed_over = std::move(continued.passed_over);
   if (start.loaded.empty()) set_frequencies(data.tables, data.data.train, *model.trainer);
-  if (start.loaded.empty() && !options.start.empty()) start.notes = start_with(options.start, data, *model.trainer);
+  if (start.loaded.empty()) start.notes = set_start_vectors(data.tables, data.data.encoding, *model.trainer);
+  if (start.loaded.empty() && !options.start.empty()) {
+    for (std::string& note : start_with(options.start, data, *model.trainer)) start.notes.push_back(std::move(note));
+  }
   std::string arrived;
   if (continued.run) {
     start.first_step = continued.run->step;

@@ -1,0 +1,106 @@
+// Tables that begin with a file of vectors.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tessera/error.h"
+#include "tessera_program.h"
+
+namespace tessera::test::start_vectors_test {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr const char* kStartJob = R"(
+job = {seed = 3, device = "cpu", threads = 1}
+model = {embedding_dim = 2, bottom_mlp = [2], top_mlp = [4, 1]}
+data = {reader = "csv", path = "PATH", batch = 8, test = "last", test_fraction = 0.2}
+[[column]]
+name = "liked"
+as = "label"
+[[column]]
+name = "price"
+as = "dense"
+[[column]]
+name = "film"
+ids = "vocabulary"
+[[table]]
+name = "film"
+start = "START"
+)";
+
+class StartVectors : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string rows = "liked,price,film\n";
+    for (int i = 0; i < 40; ++i) rows += str_cat(i % 2, ",", i % 3, ",film ", i % 4, "\n");
+    folder_.write("rows.csv", rows);
+    vectors(3, 2);
+    folder_.write("v.npy.ids.txt", "film 2\nother\nfilm 0\n");
+  }
+  // Vector r has the values r + 0.25 k.
+  void vectors(int rows, int width, const std::string& type = "<f4") {
+    std::string text = str_cat("{'descr': '", type, "', 'fortran_order': False, 'shape': (", rows, ", ", width, "), }");
+    text.append(64 - (text.size() + 11) % 64, ' ');
+    std::string out = "\x93NUMPY\x01";
+    out += '\0';
+    out += static_cast<char>(text.size() + 1);
+    out += '\0';
+    out += text + "\n";
+    for (int r = 0; r < rows; ++r) {
+      for (int k = 0; k < width; ++k) {
+        const float value = static_cast<float>(r) + 0.25f * static_cast<float>(k);
+        out.append(reinterpret_cast<const char*>(&value), sizeof(value));
+      }
+    }
+    folder_.write("v.npy", out);
+  }
+  std::string job(const std::string& more = "trainable = false\n") const {
+    std::string text = kStartJob + more;
+    text.replace(text.find("PATH"), 4, file("rows.csv"));
+    text.replace(text.find("START"), 5, file("v.npy"));
+    return folder_.write("job.toml", text);
+  }
+  std::string file(const std::string& name) const { return folder_.file(name); }
+
+  TestFolder folder_;
+};
+
+TEST_F(StartVectors, AreTheRowsOfTheirIds) {
+  for (const char* ranks : {"1", "2"}) {
+    const std::string saved = file(str_cat("saved", ranks)), out = file(str_cat("out", ranks, ".csv"));
+    const std::string said = succeed({"train", "--config", job(), "--save", saved, "--nproc", ranks});
+    EXPECT_THAT(said, HasSubstr("table film begins with 2 of 3 vectors"));
+    succeed({"model", "export", saved, "--vectors", "film", "--output", out});
+    EXPECT_THAT(contents(out), HasSubstr("\nfilm 0,2,2.25\n"));
+    EXPECT_THAT(contents(out), HasSubstr("\nfilm 2,0,0.25\n"));
+  }
+  succeed({"train", "--config", job(""), "--save", file("trained")});
+  succeed({"model", "export", file("trained"), "--vectors", "film", "--output", file("t.csv")});
+  EXPECT_THAT(contents(file("t.csv")), testing::Not(HasSubstr("\nfilm 0,2,2.25\n"))) << "they may be trained";
+}
+
+TEST_F(StartVectors, RefuseWhatDoesNotFit) {
+  folder_.write("v.npy.ids.txt", "film 2\nfilm 0\n");
+  expect_refused({"train", "--config", job()}, HasSubstr("has 2 lines, but"));
+  folder_.write("v.npy.ids.txt", "a\nb\nc\n");
+  expect_refused({"train", "--config", job()}, HasSubstr("table film has none of the ids of"));
+  folder_.write("v.npy.ids.txt", "film 1\nfilm 2\nfilm 1\n");
+  expect_refused({"train", "--config", job()}, HasSubstr("line 3: an earlier line has the same id"));
+  vectors(3, 3);
+  expect_refused({"train", "--config", job()}, HasSubstr("has vectors of 3 values, but the rows of table film have 2"));
+  vectors(3, 2, "<f8");
+  expect_refused({"train", "--config", job()}, HasSubstr("is not a matrix of float32 as numpy.save writes it"));
+  vectors(3, 2);
+  const std::string all = contents(file("v.npy"));
+  folder_.write("v.npy", all.substr(0, all.size() - 1));
+  expect_refused({"train", "--config", job()}, HasSubstr("it is truncated or damaged"), 1);
+  std::filesystem::remove(file("v.npy"));
+  expect_refused({"train", "--config", job()}, HasSubstr("cannot read the vectors of"));
+  expect_refused({"train", "--config", job(), "--set", "table.film.start=films.csv"},
+                 HasSubstr("vectors are in a .npy file"));
+}
+
+}  // namespace
+}  // namespace tessera::test::start_vectors_test
