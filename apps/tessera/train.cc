@@ -22,6 +22,7 @@
 #include "tessera/config.h"
 #include "tessera/train_job.h"
 #include "tessera/train_loop.h"
+#include "train/folds.h"
 #include "train/live_metrics.h"
 #include "train/page.h"
 #include "train/progress.h"
@@ -406,6 +407,8 @@ int run_rank(Config config, const TrainArguments& a, const RankEnvironment& wher
   options.device = device_of(runtime, config.job, where.local_rank);
   const Device device = options.device ? options.device->device() : kCpu;
   const auto group = ProcessGroup::connect(runtime, where, group_options(config.comm, device));
+  if (config.validation.folds > 0)
+    return or_abort(*group, [&] { return train_folds(runtime, config, options, group); });
   const bool first = group->rank() == 0;
   std::optional<TrainJob> job;
   std::optional<LiveMetrics> live;  // only on rank 0
@@ -453,6 +456,7 @@ int train_command(const std::vector<std::string>& args) {
        {"--html", a.html}},
       {{a.config, config.data.path, data::test_file(config.data), config.planner.plan, config.planner.topology}, {}});
   if (!a.html.empty()) check_page(a.html);
+  check_folds(config, a.job);
   if (a.nproc > 0 && where.source != "single" && a.nproc != where.world_size) {
     throw UsageError(str_cat("--nproc ", a.nproc, ", but ", where.source, " has started ", where.world_size,
                              where.world_size == 1 ? " rank" : " ranks", ": leave --nproc out under a launcher"));

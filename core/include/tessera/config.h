@@ -131,10 +131,10 @@ struct DenseOptimizerConfig {
   double eps = 1e-8;
   double momentum = 0;
   double alpha = 0.99;
+  double rho = 0.9;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double weight_decay = 0;
-  double rho = 0.9;
   double max_gradient_norm = 0;
   bool operator==(const DenseOptimizerConfig&) const = default;
 };
@@ -193,6 +193,9 @@ struct ValidationConfig {
   int64_t patience = 0;
   double min_delta = 0;
   bool restore_best = false;
+  int64_t folds = 0;
+  // Set by the program, and no key: the fold of this run, from 0. -1: none.
+  int64_t fold = -1;
   bool operator==(const ValidationConfig&) const = default;
 };
 

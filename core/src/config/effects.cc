@@ -52,7 +52,8 @@ std::string of_model(const Config& config, std::string_view key) {
 }
 
 std::string of_validation(const Config& config, std::string_view key) {
-  if (key != "fraction" && config.validation.fraction == 0)
+  const ValidationConfig& v = config.validation;
+  if (key != "fraction" && key != "folds" && v.fraction == 0 && v.folds == 0)
     return "no rows are kept for validation: set validation.fraction, or leave it out";
   return {};
 }

@@ -179,6 +179,7 @@ const std::vector<Field<DenseOptimizerConfig>>& fields<DenseOptimizerConfig>() {
       {"eps", &S::eps, "", "Term added to the root, by all optimizers except sgd.", at_least(0)},
       {"momentum", &S::momentum, "", "Momentum of sgd.", range(0, 1)},
       {"alpha", &S::alpha, "", "Decay of rmsprop's mean of squares.", range(0, 1)},
+      {"rho", &S::rho, "", "Decay of adadelta's means of squares.", range(0, 1)},
       {"beta1", &S::beta1, "", "Decay of the first moment, of adam and adamw.", range(0, 1)},
       {"beta2", &S::beta2, "", "Decay of the second moment, of adam and adamw.", range(0, 1)},
       {"weight_decay", &S::weight_decay, "",
@@ -190,7 +191,6 @@ const std::vector<Field<DenseOptimizerConfig>>& fields<DenseOptimizerConfig>() {
   };
   return table;
 }
-      {"rho", &S::rho, "", "Decay of adadelta's means of squares.", range(0, 1)},
 
 template <>
 const std::vector<Field<PlannerConfig>>& fields<PlannerConfig>() {
@@ -356,6 +356,10 @@ const std::vector<Field<ValidationConfig>>& fields<ValidationConfig>() {
   static const std::vector<Field<S>> table = {
       {"fraction", &S::fraction, "", "Share of the training rows that are kept back for validation. 0: no validation.",
        range(0, 1)},
+      {"folds", &S::folds, "models",
+       "With K, `tessera train` trains K models. Each is judged by another of K random parts of the training rows, and "
+       "trained on the other parts. 0: one model. See docs/training.md.",
+       range(0, 1000)},
       {"split", &S::split, "",
        "`random` rows, the same for every plan and number of ranks; the `last` rows; or `data`: a random `fraction` of "
        "the rows that the reader keeps for it, which are not trained on.",

@@ -34,7 +34,7 @@ void check_settings(const Config& config) {
   refuse("data.test_path", !data.test_path.empty());
   refuse("data.order_by", !data.order_by.empty());
   refuse("data.limit", data.limit > 0);
-  if (config.validation.fraction > 0)
+  if (config.validation.fraction > 0 || config.validation.folds > 0)
     fail(Code::kInvalidArgument, "validation.fraction keeps rows back, but the rows that \"", data.reader,
          "\" reads have no end: use metrics.training, which judges each batch by the model of the rows before it");
 }

@@ -10,13 +10,19 @@
 namespace tessera::data {
 HoldOut HoldOut::of(const Config& config) {
   const ValidationConfig& v = config.validation;
+  const auto seed = static_cast<uint64_t>(config.job.seed);
+  if (v.folds > 0) {
+    const double share = 1 / static_cast<double>(v.folds);
+    return {share, false, seed, share * static_cast<double>(std::max<int64_t>(v.fold, 0))};
+  }
   const double fraction = v.split == "data" ? 0 : v.fraction;  // the reader's own rows are no training rows
-  return {fraction, v.split == "last", static_cast<uint64_t>(config.job.seed)};
+  return {fraction, v.split == "last", seed};
 }
 
 bool HoldOut::takes(int64_t sample, int64_t samples, int64_t block, bool streamed) const {
   if (last) return sample >= samples - std::llround(fraction * static_cast<double>(samples));
-  return Random(combine(seed, static_cast<uint64_t>(streamed ? block : sample))).uniform() < fraction;
+  const double place = Random(combine(seed, static_cast<uint64_t>(streamed ? block : sample))).uniform();
+  return place >= first && place < first + fraction;
 }
 
 std::pair<ExamplesPtr, ExamplesPtr> hold_out(const Examples& examples, const HoldOut& options) {

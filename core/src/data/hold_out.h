@@ -13,6 +13,7 @@ struct HoldOut {
   double fraction = 0;  // of the samples, in [0, 1)
   bool last = false;    // the last samples of the file; else random ones, chosen by `seed` and the sample's number
   uint64_t seed = 1;
+  double first = 0;  // of random samples, the part of them that begins here: [first, first + fraction) of 1
 
   static HoldOut of(const Config& config);  // from the config's `validation`
   // True if this sample of `samples` is held out. For random ones of streamed samples, the block decides instead.

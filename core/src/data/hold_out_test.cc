@@ -43,6 +43,24 @@ TEST(HoldOut, TheLastOnes) {
   EXPECT_THAT(numbers_of(*kept), testing::ElementsAre(7, 8, 9));
 }
 
+TEST(HoldOut, FoldsAreAllSamples) {
+  Config config;
+  config.validation.folds = 7;
+  std::vector<int> held(1000);
+  for (int64_t fold = 0; fold < 7; ++fold) {
+    config.validation.fold = fold;
+    const HoldOut options = HoldOut::of(config);
+    int count = 0;
+    for (int64_t i = 0; i < 1000; ++i) {
+      if (!options.takes(i, 1000, 0, false)) continue;
+      ++held[static_cast<size_t>(i)];
+      ++count;
+    }
+    EXPECT_NEAR(count, 143, 40);
+  }
+  EXPECT_THAT(held, testing::Each(1)) << "each sample is held out once";
+}
+
 TEST(HoldOut, RandomOnesThatTheSeedNames) {
   const Examples all = numbered(1000);
   const auto [trained, kept] = hold_out(all, {0.2, false, 1});

@@ -127,7 +127,6 @@ struct CheckedJob {
   std::optional<TrainingMetrics> training;
 };
 
-CheckedJob check(const Runtime& runtime, const Config& config, const TrainJobOptions& options,
 // Saves and publications are after steps at which no batch waits for others.
 void check_accumulation(const Config& config, const TrainJobOptions& options) {
   const int64_t batches = config.job.accumulate;
@@ -140,15 +139,16 @@ void check_accumulation(const Config& config, const TrainJobOptions& options) {
   check(config.publish.every_steps, "publish.every_steps =");
 }
 
+CheckedJob check(const Runtime& runtime, const Config& config, const TrainJobOptions& options,
                  const SaveDirectories& directories, int world_size) {
-  const std::string encoding = encoding_to_continue(config, options, directories.resumable());
   check_accumulation(config, options);
+  const std::string encoding = encoding_to_continue(config, options, directories.resumable());
   const auto [heads, columns] = check_job(runtime, config, encoding, compute_device(options.device).id);
   HeadMetrics metrics(heads, config.metrics.names, &runtime);
   check_keys(metrics, columns);
   check_labels(config, heads, runtime);
   std::optional<ValidationScores> scores;
-  if (config.validation.fraction > 0) scores.emplace(config.validation, metrics);
+  if (config.validation.fraction > 0 || config.validation.folds > 0) scores.emplace(config.validation, metrics);
   std::optional<TrainingMetrics> training;
   if (!config.metrics.training.empty()) training.emplace(config.metrics, heads, runtime, world_size);
   return {encoding, std::move(metrics), std::move(scores), std::move(training)};
@@ -157,7 +157,10 @@ void check_accumulation(const Config& config, const TrainJobOptions& options) {
 // Takes the rows to validate on out of those to train on, or the reader's own.
 Samples take_validation(const Config& config, Dataset& data) {
   const ValidationConfig& v = config.validation;
-  if (v.fraction == 0) return {};
+  if (v.folds > 0 && v.fold < 0)
+    fail(Code::kInvalidArgument, "validation.folds is of tessera train, which trains a model for each: set it to 0");
+  if (v.folds == 1) fail(Code::kInvalidArgument, "validation.folds = 1 leaves no rows to train on: take 2 or more");
+  if (v.fraction == 0 && v.folds == 0) return {};
   if (v.split == "data") {
     if (!data.validation)
       fail(Code::kInvalidArgument, "validation.split = \"data\", but the reader \"", config.data.reader,
@@ -216,12 +219,12 @@ JobModel make_model(const Runtime& runtime, const Config& config, const DeviceSt
   o.seed = seed;
   o.dense_optimizer = dense_spec(config.dense_optimizer);
   o.dense_precision = config.job.dense_precision;
+  o.accumulate = config.job.accumulate;
+  o.dense_ema = config.job.ema;
   o.dense_max_gradient_norm = config.dense_optimizer.max_gradient_norm;
   o.parallel.sharded.kernel = config.job.kernel_plugin;
   o.parallel.sharded.seed = seed;
   o.parallel.sharded.stream = device;
-  o.accumulate = config.job.accumulate;
-  o.dense_ema = config.job.ema;
   o.parallel.sharded.bounds_check = bounds_check_of(job.tables);
   o.parallel.bucket_mib = config.comm.bucket_mib;
   if (!config.planner.plan.empty()) o.parallel.plan = read_plan(config.planner.plan);
