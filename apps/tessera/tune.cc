@@ -5,6 +5,8 @@
 #include <iostream>
 
 #include "command.h"
+#include "find_rate.h"
+#include "job_config.h"
 #include "options.h"
 #include "processes.h"
 
@@ -31,9 +33,9 @@ constexpr char kStart[] =
     "sys.exit(runpy.run_path(os.path.join(os.path.dirname(spec.origin), '_tune.py'))['main'](sys.argv[1:]))\n";
 
 struct TuneArguments {
-  std::string job, metric, storage, html, model;
+  std::string job, metric, storage, html, model, find_rate;
   std::vector<std::string> space, set;
-  int trials = 40, parallel = 1, seed = 1;
+  int trials = 40, parallel = 1, seed = 1, steps = 200;
 };
 
 bool parse_tune_arguments(const std::vector<std::string>& args, TuneArguments* out) {
@@ -51,6 +53,9 @@ bool parse_tune_arguments(const std::vector<std::string>& args, TuneArguments* o
   add("model", po::value(&out->model)->value_name("NAME"), "train the layers of this model, as tessera train --model");
   add("set", po::value(&out->set)->value_name("KEY=VALUE")->composing(),
       "change a key of the config for all trials; may be repeated");
+  add("find-rate", po::value(&out->find_rate)->value_name("OF"),
+      "instead of trials, train once with rising learning rates of tables, dense or all, and suggest one");
+  add("steps", po::value(&out->steps)->value_name("N")->default_value(200), "batches of --find-rate");
   options.argument("job", po::value(&out->job));
   if (!parse_options(args, options)) return false;
   if (out->job.empty()) throw UsageError("a job is needed: tessera tune job.toml");
@@ -64,6 +69,7 @@ bool parse_tune_arguments(const std::vector<std::string>& args, TuneArguments* o
 int tune_command(const std::vector<std::string>& args) {
   TuneArguments a;
   if (!parse_tune_arguments(args, &a)) return 0;
+  if (!a.find_rate.empty()) return find_rate(job_config(a.job, a.set, a.model), a.find_rate, a.steps);
   std::vector<std::string> words = {"python3",
                                     "-c",
                                     kStart,

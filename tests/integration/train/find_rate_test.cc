@@ -1,0 +1,50 @@
+// `tessera tune --find-rate` suggests a learning rate after one run, and leaves nothing behind.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/error.h"
+#include "tessera_program.h"
+
+namespace tessera::test::find_rate_test {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr const char* kRateJob = R"(
+job = {seed = 3, device = "cpu", threads = 1}
+model = {embedding_dim = 4, bottom_mlp = [8, 4], top_mlp = [8, 1]}
+table_defaults = {optimizer = {name = "exact_adagrad", learning_rate = 0.02}}
+dense_optimizer = {name = "adam", learning_rate = 0.002}
+data = {samples = 4000, test_samples = 100, columns = 3, rows = [100], dense = 3, batch = 100}
+)";
+
+TEST(FindRate, SuggestsARate) {
+  const TestFolder folder;
+  const std::string config = folder.write("job.toml", kRateJob);
+  const auto suggested = [&](const std::string& of, const std::string& key) {
+    const std::string said = succeed({"tune", config, "--find-rate", of, "--steps", "150"});
+    EXPECT_THAT(said, HasSubstr("loss\n"));
+    const size_t at = said.find("--set " + key + "=");
+    if (at == std::string::npos) return -1.0;
+    return std::stod(said.substr(said.find('=', at) + 1));
+  };
+  const std::string dense = "dense_optimizer.learning_rate", tables = "table_defaults.optimizer.learning_rate";
+  EXPECT_GT(suggested("dense", dense), 1e-4);
+  EXPECT_LT(suggested("dense", dense), 1);
+  EXPECT_EQ(suggested("dense", tables), -1) << "only of the layers";
+  EXPECT_GT(suggested("tables", tables), 1e-3);
+  EXPECT_NEAR(suggested("all", tables) / suggested("all", dense), 10, 1) << "the same factor of both";
+}
+
+TEST(FindRate, RefusesWhatMakesNoSense) {
+  const TestFolder folder;
+  const std::string config = folder.write("job.toml", kRateJob);
+  expect_refused({"tune", config, "--find-rate", "layers"},
+                 HasSubstr("--find-rate layers: it takes all, tables or dense"));
+  expect_refused({"tune", config, "--find-rate", "dense", "--steps", "5"}, HasSubstr("needs 30 steps or more"));
+  expect_refused({"tune", config, "--find-rate", "dense", "--set", "dense_optimizer.learning_rate=0"},
+                 HasSubstr("dense_optimizer.learning_rate must be above 0"));
+}
+
+}  // namespace
+}  // namespace tessera::test::find_rate_test
