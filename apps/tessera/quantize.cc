@@ -11,6 +11,7 @@
 #include "options.h"
 #include "plugin_watch.h"
 #include "predict/heads.h"
+#include "recalibrate.h"
 #include "tessera/config.h"
 #include "tessera/predictor.h"
 #include "train/job_data.h"
@@ -31,10 +32,11 @@ struct QuantizeArguments {
   std::vector<std::string> overrides;
   PackOptions pack;
   FloatModelOptions model;
+  RecalibrateOptions recalibrate;
 };
 
-Options options_of(QuantizeArguments* out, std::string* weights, std::vector<std::string>* tables,
-                   std::string* bounds) {
+Options options_of(QuantizeArguments* out, std::string* weights, std::vector<std::string>* tables, std::string* bounds,
+                   std::string* calibrate) {
   Options options("quantize", "--load CHECKPOINT --save MODEL [OPTIONS]");
   auto add = options.add_options();
   add("load", po::value(&out->load)->value_name("CHECKPOINT"),
@@ -50,15 +52,19 @@ Options options_of(QuantizeArguments* out, std::string* weights, std::vector<std
   add("set", po::value(&out->overrides)->value_name("KEY=VALUE"), "change a key of the config; may be repeated");
   add("bounds-check", po::value(bounds)->value_name("MODE"),
       "treatment of ids out of range: fatal, ignore or warning (default: as in training)");
+  add("calibrate", po::value(calibrate)->value_name("METHOD"),
+      "recalibrate probabilities, by platt or isotonic, on the rows that the config keeps for validation");
+  add("negatives-kept", po::value(&out->recalibrate.negatives_kept)->value_name("SHARE"),
+      "correct probabilities for negatives of which the training rows have only this share");
   add("weighted", po::bool_switch(&out->model.is_weighted), "ids of requests may have weights");
   add("name", po::value(&out->pack.name)->value_name("NAME"), "name of the model (default: that of the directory)");
   return options;
 }
 
 bool parse_quantize_arguments(const std::vector<std::string>& args, QuantizeArguments* out) {
-  std::string weights = "int8", bounds;
+  std::string weights = "int8", bounds, calibrate;
   std::vector<std::string> tables;
-  Options options = options_of(out, &weights, &tables, &bounds);
+  Options options = options_of(out, &weights, &tables, &bounds, &calibrate);
   if (!parse_options(args, options)) return false;
   if (out->load.empty() || out->save.empty())
     throw UsageError("--load CHECKPOINT and --save MODEL are needed: see tessera quantize --help");
@@ -71,6 +77,9 @@ bool parse_quantize_arguments(const std::vector<std::string>& args, QuantizeArgu
       throw UsageError("--table " + table + ": it takes NAME=FORMAT, such as film=int4");
     out->pack.formats[table.substr(0, equals)] = row_format_from(table.substr(equals + 1));
   }
+  if (!calibrate.empty()) out->recalibrate.method = calibration_from(calibrate);
+  if (!(out->recalibrate.negatives_kept > 0 && out->recalibrate.negatives_kept <= 1))
+    throw UsageError("--negatives-kept must be above 0 and at most 1");
   if (!bounds.empty()) out->model.bounds_check = bounds_check_from(bounds);
   return true;
 }
@@ -159,11 +168,11 @@ MetricValues test_metrics(Predictor& predictor, const Dataset& data) {
 }
 
 // Prints auc and logloss, or rmse and mae, per head.
-void print_metrics(const MetricValues& before, const MetricValues& after) {
+void print_metrics(const MetricValues& before, const MetricValues& after, bool recalibrated) {
   std::string text;
   for (size_t m = 0; m < after.values.size(); ++m) {
     const std::string& name = after.values[m].first;
-    if (name.ends_with("normalized_entropy") || name.ends_with("calibration")) continue;
+    if (name.ends_with("normalized_entropy") || (name.ends_with("calibration") && !recalibrated)) continue;
     char numbers[64];
     std::snprintf(numbers, sizeof(numbers), " %.6f before, %.6f after", before.values[m].second,
                   after.values[m].second);
@@ -213,7 +222,7 @@ int quantize_command(const std::vector<std::string>& args) {
   if (!a.config.empty()) job = read_job(&a, &runtime);
   const bool layers = job && job->config.model.type == kGraphType;
   if (layers) a.model.graph = graph_of(*runtime, *job, a.model.tables);
-  const FloatModel trained = open_float_model(a.load, a.model);
+  FloatModel trained = open_float_model(a.load, a.model);
   if (layers) check_parameters(*runtime, trained.model);
   if (job && job->data && trained.model.description.bounds_check == BoundsCheckMode::kFatal)
     job->data->require_known_ids();
@@ -223,17 +232,25 @@ int quantize_command(const std::vector<std::string>& args) {
   const QuantizedTable* const items = inference::items_without_scores(trained.model);
   const bool scored = job && job->data && job->data->test_rows() > 0 && items == nullptr;
   if (scored) {
-    if (const std::string other = other_test_part(trained.model.description.trained_on, job->config, *job->data);
+    if (const std::string other = other_test_part(trained.model.description.trained_on, job->config,
+                                                  without_validation(job->config, *job->data));
         !other.empty())
       std::cerr << wrapped(str_cat("tessera quantize: warning: ", other));
     before = test_metrics(*make_predictor(*runtime, trained.model), *job->data);
+  }
+  const bool recalibrates = a.recalibrate.method != Calibration::kNone || a.recalibrate.negatives_kept != 1;
+  if (recalibrates) {
+    if (!runtime) runtime.emplace(RuntimeOptions{});
+    for (const std::string& line : recalibrate(*runtime, trained.model, job ? &job->config : nullptr,
+                                               job && job->data ? &*job->data : nullptr, a.recalibrate))
+      std::printf("calibration: %s\n", line.c_str());
   }
   const auto reports = pack_model(trained.model, a.save, a.pack);
   int64_t dense_bytes = 0;
   for (const auto& [name, value] : trained.model.dense) dense_bytes += value.bytes();
   print_reports(reports, dense_bytes);
   if (scored) {
-    print_metrics(*before, test_metrics(*open_predictor(*runtime, a.save), *job->data));
+    print_metrics(*before, test_metrics(*open_predictor(*runtime, a.save), *job->data), recalibrates);
   }
   if (items != nullptr)
     std::printf("it answers with items: tessera serve --model %s --top-k 10 --items %s --query LAYER\n", a.save.c_str(),

@@ -11,6 +11,7 @@
 #include "label_losses.h"
 #include "losses.h"
 #include "mlp.h"
+#include "piecewise.h"
 #include "sequence_codes.h"
 #include "sequence_moves.h"
 #include "sequence_rows.h"
@@ -55,6 +56,8 @@ TESSERA_PLUGIN(
     component<tessera_dense::ActivationLayer>({.id = "activation", .version = "1.0.0", .about = "an activation"}),
     component<tessera_dense::AffineLayer>(
         {.id = "affine", .version = "1.0.0", .about = "values times a factor, plus an offset"}),
+    component<tessera_dense::Piecewise>(
+        {.id = "piecewise", .version = "1.0.0", .about = "a line through points, of each value"}),
     component<tessera_dense::Softmax>({.id = "softmax", .version = "1.0.0", .about = "softmax of a sample's values"}),
     component<tessera_dense::Dropout>({.id = "dropout", .version = "1.0.0", .about = "dropout while training"}),
     component<tessera_dense::LayerNorm>({.id = "layer_norm", .version = "1.0.0", .about = "layer norm"}),

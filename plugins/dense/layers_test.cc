@@ -41,6 +41,24 @@ TEST(Layers, MseGivesASquareForEachSample) {
   EXPECT_THAT(mse.grad_inputs[1].data, ElementsAre(-2, 3, 0));
 }
 
+TEST(Layers, PiecewiseIsALineThroughPoints) {
+  TestHost host;
+  Layer layer(host, "piecewise", R"({"at": [-1, 0.5, 1], "values": [0, 3, 4]})");
+  layer.with_inputs({{2, 3}});
+  layer.inputs[0].data = {-2, -1, 0, 0.5f, 0.75f, 7};
+  layer.grad_output.data = {1, 1, 1, 1, 2, 1};
+  layer.step();
+  EXPECT_THAT(layer.output.data, ElementsAre(0, 0, 2, 3, 3.5f, 4));
+  EXPECT_THAT(layer.grad_inputs[0].data, ElementsAre(0, 2, 2, 2, 4, 0));
+  for (const auto& [options, text] : {std::pair{R"({"at": [1, 0], "values": [0, 1]})", "in ascending order"},
+                                      {R"({"at": [0, 1], "values": [0]})", "must list as many numbers"},
+                                      {"{}", "at least one, not 0 and 0"}}) {
+    const Layer refused(host, "piecewise", options);
+    EXPECT_EQ(refused.code, TSR_INVALID_ARGUMENT);
+    EXPECT_THAT(refused.error(), HasSubstr(text));
+  }
+}
+
 TEST(Layers, AffineGivesThePredictionItsUnit) {
   TestHost host;
   Layer scale(host, "affine", R"({"inputs": [1], "factor": 3989, "offset": 3932})");

@@ -1,0 +1,197 @@
+#include "recalibrate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "data/hold_out.h"
+#include "inference/model_data.h"
+#include "predict/heads.h"
+
+namespace tessera::cli {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+double logit_of(double p) { return std::log(p / (1 - p)); }
+
+void require_both(const std::vector<CalibrationSample>& samples) {
+  double positive = 0, all = 0;
+  for (const CalibrationSample& s : samples) positive += s.weight * s.label, all += s.weight;
+  if (!(positive > 0 && positive < all))
+    fail(Code::kFailedPrecondition, "the ", samples.size(), " rows to calibrate on do not have both labels: keep more ",
+         "rows for validation (validation.fraction)");
+}
+
+[[noreturn]] void wrong_order() {
+  fail(Code::kFailedPrecondition,
+       "rows with larger scores have fewer positives among the rows to calibrate on, so no calibration helps: look at "
+       "the model's AUC");
+}
+
+// The mean cross-entropy of a z + b.
+double loss_of(const std::vector<CalibrationSample>& samples, const Platt& p) {
+  double sum = 0, weights = 0;
+  for (const CalibrationSample& s : samples) {
+    const double x = p.a * s.logit + p.b;
+    sum += s.weight * (std::max(x, 0.0) - x * s.label + std::log1p(std::exp(-std::abs(x))));
+    weights += s.weight;
+  }
+  return sum / weights;
+}
+
+// One step of Newton's method, as far as the loss falls.
+bool newton_step(const std::vector<CalibrationSample>& samples, Platt& p) {
+  double ga = 0, gb = 0, aa = 0, ab = 0, bb = 0;
+  for (const CalibrationSample& s : samples) {
+    const double q = 1 / (1 + std::exp(-(p.a * s.logit + p.b))), g = s.weight * (q - s.label),
+                 h = s.weight * q * (1 - q);
+    ga += g * s.logit, gb += g;
+    aa += h * s.logit * s.logit, ab += h * s.logit, bb += h;
+  }
+  const double ridge = 1e-9 * (aa + bb) + 1e-12, determinant = (aa + ridge) * (bb + ridge) - ab * ab;
+  const double da = ((bb + ridge) * ga - ab * gb) / determinant, db = ((aa + ridge) * gb - ab * ga) / determinant;
+  const double before = loss_of(samples, p);
+  for (double part = 1; part > 1e-6; part /= 2) {
+    const Platt next{p.a - part * da, p.b - part * db};
+    if (loss_of(samples, next) >= before) continue;
+    p = next;
+    return std::abs(part * da) + std::abs(part * db) > 1e-9;
+  }
+  return false;
+}
+
+// The samples of a head, from the model's scores of `rows`.
+std::vector<CalibrationSample> samples_of(Predictor& predictor, const Dataset& data, const Samples& rows,
+                                          const AskedHead& head) {
+  std::vector<CalibrationSample> out;
+  Tensor memory;
+  predict_all(predictor, data, rows, 1024, widths_of(predictor.model(), {head}),
+              [&](const std::vector<std::vector<float>>& values, const Batch& batch) {
+                const Tensor labels = batch.label(*head.label), weights = counted_weights(batch, head.where, memory);
+                for (int64_t i = 0; i < labels.numel(); ++i) {
+                  const double p = std::clamp(double{values[head.output][static_cast<size_t>(i)]}, 1e-7, 1 - 1e-7);
+                  const double weight = weights.defined() ? weights.data<float>()[i] : 1.0;
+                  if (weight > 0) out.push_back({logit_of(p), labels.data<float>()[i], weight});
+                }
+              });
+  return out;
+}
+
+void add_layer(ModelGraph& graph, HeadSpec& head, const char* type, const json& options) {
+  std::string name = head.name + "_calibration";
+  const auto is_taken = [&](const LayerSpec& l) { return l.name == name; };
+  while (std::any_of(graph.layers.begin(), graph.layers.end(), is_taken)) name += "_";
+  graph.layers.push_back({name, type, {head.input}, options.dump()});
+  head.input = name;
+}
+
+std::string fit(ModelGraph& graph, HeadSpec& head, const std::vector<CalibrationSample>& samples, Calibration method) {
+  if (method == Calibration::kPlatt) {
+    const Platt p = fit_platt(samples);
+    add_layer(graph, head, "affine", {{"factor", p.a}, {"offset", p.b}});
+    return str_cat(head.name, ": the logit times ", p.a, " plus ", p.b, ", from ", samples.size(), " rows");
+  }
+  const Isotonic line = fit_isotonic(samples);
+  add_layer(graph, head, "piecewise", {{"at", line.at}, {"values", line.values}});
+  return str_cat(head.name, ": isotonic, through ", line.at.size(), line.at.size() == 1 ? " point" : " points",
+                 ", from ", samples.size(), " rows");
+}
+
+// The rows that the config holds out.
+Samples rows_to_calibrate_on(const Config* config, const Dataset* data) {
+  if (!config || !data || config->validation.fraction == 0)
+    fail(Code::kInvalidArgument,
+         "--calibrate needs rows that the model was not trained on: give its job as --config, with the "
+         "validation.fraction that it was trained with");
+  const ValidationConfig& v = config->validation;
+  const auto seed = static_cast<uint64_t>(config->job.seed);
+  if (v.split == "data") return data::hold_out(data->validation, {v.fraction, false, seed}).second;
+  return data::hold_out(data->train, data::HoldOut::of(*config)).second;
+}
+
+}  // namespace
+
+Dataset without_validation(const Config& config, Dataset data) {
+  if (config.validation.fraction > 0 && data.train)
+    data.train = data::hold_out(data.train, data::HoldOut::of(config)).first;
+  return data;
+}
+
+Calibration calibration_from(const std::string& name) {
+  if (name == "platt") return Calibration::kPlatt;
+  if (name == "isotonic") return Calibration::kIsotonic;
+  fail(Code::kInvalidArgument, "--calibrate ", name, ": it takes platt or isotonic");
+}
+
+Platt fit_platt(const std::vector<CalibrationSample>& samples) {
+  require_both(samples);
+  Platt out;
+  for (int i = 0; i < 100 && newton_step(samples, out);) ++i;
+  if (!(out.a > 0)) wrong_order();
+  return out;
+}
+
+Isotonic fit_isotonic(std::vector<CalibrationSample> samples) {
+  require_both(samples);
+  std::sort(samples.begin(), samples.end(), [](const auto& a, const auto& b) { return a.logit < b.logit; });
+  struct Pool {
+    double weight = 0, labels = 0, logits = 0, last = 0;
+    double share() const { return labels / weight; }
+    void add(const Pool& p) { weight += p.weight, labels += p.labels, logits += p.logits, last = p.last; }
+  };
+  std::vector<Pool> pools;
+  for (const CalibrationSample& s : samples) {
+    pools.push_back({s.weight, s.weight * s.label, s.weight * s.logit, s.logit});
+    while (pools.size() > 1) {  // samples of one logit are one pool
+      const Pool& before = pools[pools.size() - 2];
+      if (before.share() < pools.back().share() && before.last < s.logit) break;
+      const Pool last = pools.back();
+      pools.pop_back();
+      pools.back().add(last);
+    }
+  }
+  Isotonic out;
+  for (const Pool& p : pools) {
+    const double share = std::clamp(p.share(), 0.5 / (p.weight + 1), 1 - 0.5 / (p.weight + 1));
+    const auto at = static_cast<double>(static_cast<float>(p.logits / p.weight));
+    if (!out.at.empty() && at <= out.at.back()) continue;  // equal as floats
+    out.at.push_back(at);
+    out.values.push_back(out.values.empty() ? logit_of(share) : std::max(logit_of(share), out.values.back()));
+  }
+  if (pools.size() == 1) wrong_order();
+  return out;
+}
+
+std::vector<std::string> recalibrate(const Runtime& runtime, InferenceModel& model, const Config* config,
+                                     const Dataset* data, const RecalibrateOptions& options) {
+  std::vector<std::string> out;
+  const bool fits = options.method != Calibration::kNone;
+  std::vector<AskedHead> heads;
+  Samples rows;
+  if (fits) {
+    rows = rows_to_calibrate_on(config, data);
+  }
+  ModelGraph graph = model.graph;
+  const auto predictor = fits ? make_predictor(runtime, model) : nullptr;
+  if (fits) heads = asked_heads(predictor->model(), asked_outputs(predictor->model()), *data);
+  for (size_t h = 0; h < graph.heads.size(); ++h) {
+    HeadSpec& head = graph.heads[h];
+    if (head.loss != kOwnLoss) continue;
+    const auto asked = std::find_if(heads.begin(), heads.end(), [&](const AskedHead& a) { return a.output == h; });
+    if (fits && asked != heads.end() && asked->label)
+      out.push_back(fit(graph, head, samples_of(*predictor, *data, rows, *asked), options.method));
+    if (options.negatives_kept == 1) continue;
+    add_layer(graph, head, "affine", {{"offset", std::log(options.negatives_kept)}});
+    out.push_back(
+        str_cat(head.name, ": odds times ", options.negatives_kept, ", for the negatives that were left out"));
+  }
+  if (out.empty())
+    fail(Code::kInvalidArgument, "the model has no head of probabilities whose label the data have, so there is ",
+         "nothing to calibrate");
+  model.graph = std::move(graph);
+  model.description.type = "graph";  // a DLRM, too: its layers are part of the graph
+  return out;
+}
+
+}  // namespace tessera::cli
