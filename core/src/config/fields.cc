@@ -118,8 +118,7 @@ const std::vector<Field<TableConfig>>& fields<TableConfig>() {
        one_of("auto", "sum", "mean", "none")},
       {"embedding_dim", &S::embedding_dim, "floats per row", "Dimension of the table. 0: `model.embedding_dim`.",
        range(0, kInt32)},
-      {"data_type", &S::data_type, "",
-       "Type of the stored rows: `float32`, `float16` or `bfloat16`.",
+      {"data_type", &S::data_type, "", "Type of the stored rows: `float32`, `float16` or `bfloat16`.",
        one_of("float32", "fp32", "float16", "fp16", "bfloat16", "bf16")},
       {"rounding", &S::rounding, "",
        "How updated rows of `float16` and `bfloat16` are rounded: `nearest`, or `stochastic`, up or down at random, so "
