@@ -40,7 +40,8 @@ class EmbeddingConfig:
     feature_names: whose ids look rows up; none: the table's own name. init_range: start values are uniform in
     [-init_range, init_range]; None: 1 / sqrt(rows). optimizer: of this table alone, see ``Optimizer``. any_id: ids are
     any from 0 to 2^63 - 2, and num_embeddings says how many have a row at a time: for compute kernels whose rows come
-    on demand, which constraints name.
+    on demand, which constraints name. use_index_dedup: with several ranks, a row that a batch repeats travels once
+    (docs/sequences.md, "Rows that repeat").
     """
 
     num_embeddings: int
@@ -51,6 +52,7 @@ class EmbeddingConfig:
     init_range: Optional[float] = None
     optimizer: Optional[Optimizer] = None
     any_id: bool = False
+    use_index_dedup: bool = False
 
 
 @dataclass
@@ -324,8 +326,9 @@ def _table_json(table: EmbeddingConfig, kind: str, constraints: Mapping[str, Par
     }
     if table.feature_names:
         out["feature_names"] = list(table.feature_names)
-    if table.any_id:
-        out["any_id"] = True
+    for key in ("any_id", "use_index_dedup"):
+        if getattr(table, key):
+            out[key] = True
     if kind == "bags":
         out["pooling"] = _name(getattr(table, "pooling", PoolingType.SUM))
     if table.init_range is not None:

@@ -238,10 +238,10 @@ def sequences():
     made = [tr.EmbeddingConfig(num_embeddings=n, embedding_dim=8, name=name, feature_names=[f"f{name}"])
             for name, n in SIZES.items()]  # fmt: skip
     out = []
-    for kind in ("row", "table", "column"):
+    for kind, once in (("row", False), ("table", False), ("column", False), ("row", True), ("table", True)):
         ec = tr.EmbeddingCollection(tables=made, device=torch.device("meta"))
         sharder = tr.EmbeddingCollectionSharder(
-            fused_params={"optimizer": tr.EmbOptimType.EXACT_SGD, "learning_rate": 0.5}
+            fused_params={"optimizer": tr.EmbOptimType.EXACT_SGD, "learning_rate": 0.5}, use_index_dedup=once
         )
         cut = {"row": lambda: tr.row_wise(compute_kernel="fused"),
                "table": lambda: tr.table_wise(rank=1, compute_kernel="fused"),

@@ -188,6 +188,10 @@ def _shard_all(
     _materialise(module)
     optimizers = {path: optimizers_of(part, sharders) for path, part in found.items()}
     descriptions = {path: part.description(COLLECTS, optimizers[path]) for path, part in found.items()}
+    for path, part in found.items():
+        once = any(s.use_index_dedup for s in sharders if isinstance(part, s.module_type))
+        for table in descriptions[path].tables:
+            table.use_index_dedup = once
     by_hand = plan.plan if plan is not None and plan.made is None else {}
     requests = {name: s for tables in by_hand.values() for name, s in tables.items()}
     tables = _Model(

@@ -59,6 +59,7 @@ class ModuleSharder(Generic[Kind]):
     """Which modules are sharded, and by what optimizer their tables are updated in backward."""
 
     module_type: type = Embeddings
+    use_index_dedup = False
 
     def __init__(self, fused_params: Optional[Mapping[str, Any]] = None, **theirs: Any) -> None:
         """theirs: TorchRec's further arguments, None."""
@@ -95,9 +96,20 @@ class EmbeddingBagCollectionSharder(ModuleSharder[EmbeddingBagCollection]):
 
 
 class EmbeddingCollectionSharder(ModuleSharder[EmbeddingCollection]):
-    """The same for an EmbeddingCollection."""
+    """The same for an EmbeddingCollection. use_index_dedup: a row that a batch repeats travels once between two ranks,
+    and the sum of its gradients."""
 
     module_type = EmbeddingCollection
+
+    def __init__(
+        self,
+        fused_params: Optional[Mapping[str, Any]] = None,
+        qcomm_codecs_registry: None = None,
+        use_index_dedup: bool = False,
+        **theirs: Any,
+    ) -> None:
+        super().__init__(fused_params, qcomm_codecs_registry=qcomm_codecs_registry, **theirs)
+        self.use_index_dedup = use_index_dedup
 
 
 def get_default_sharders() -> List[ModuleSharder]:

@@ -127,8 +127,9 @@ void PairEngine<Link>::unreachable(Peer& peer, const Op& op, int error) {
                                                        std::strerror(error) + ")"));
 }
 
-// Asks the ranks that owe this one something if their machines are there. It tells them, and those that asked, for whom
-// this rank waits. If others then say for whom they wait, it is called again: this rank may wait for the same one.
+// Asks the near ranks, and those that owe this one something, if their machines are there. It tells them, and those
+// that asked, for whom this rank waits. If others then say for whom they wait, it is called again: this rank may wait
+// for the same one.
 template <IsPairLink Link>
 void PairEngine<Link>::probe(const Op& op) {
   const Late late = who_is_late(op);
@@ -136,7 +137,7 @@ void PairEngine<Link>::probe(const Op& op) {
   const std::lock_guard lock(telling_);
   for (Peer& peer : peers_) {
     if (peer.told == late.blame.rank && peer.told_in == late.in) continue;
-    if (peer.waits_for.text.empty() && !debt_of(peer, op)) continue;
+    if (!peer.is_near && peer.waits_for.text.empty() && !debt_of(peer, op)) continue;
     peer.told = late.blame.rank;
     peer.told_in = late.in;
     peer.link.notices().tell(notice);
