@@ -11,6 +11,7 @@ class _Names:
     """TorchRec's names, of the library that is tried."""
 
     def choose(self, library):
+        self.library = library
         if library == "tessera":
             import tessera.torch
 

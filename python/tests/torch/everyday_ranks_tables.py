@@ -241,7 +241,8 @@ def sequences():
     for kind, once in (("row", False), ("table", False), ("column", False), ("row", True), ("table", True)):
         ec = tr.EmbeddingCollection(tables=made, device=torch.device("meta"))
         sharder = tr.EmbeddingCollectionSharder(
-            fused_params={"optimizer": tr.EmbOptimType.EXACT_SGD, "learning_rate": 0.5}, use_index_dedup=once
+            fused_params={"optimizer": tr.EmbOptimType.EXACT_SGD, "learning_rate": 0.5},
+            use_index_dedup=once and tr.library == "tessera",  # TorchRec has it on GPUs only
         )
         cut = {"row": lambda: tr.row_wise(compute_kernel="fused"),
                "table": lambda: tr.table_wise(rank=1, compute_kernel="fused"),

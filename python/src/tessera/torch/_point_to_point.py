@@ -81,7 +81,10 @@ class _Direction:
         self._group: Optional[ProcessGroup] = None
         self._early: Dict[int, List[np.ndarray]] = {}  # by tag: what was sent before what is waited for
         self._waiting: queue.SimpleQueue = queue.SimpleQueue()
-        threading.Thread(target=self._work, name=f"tessera-messages-{ends[0]}-{ends[1]}", daemon=True).start()
+        self._thread = threading.Thread(
+            target=self._work, name=f"tessera-messages-{ends[0]}-{ends[1]}", daemon=True
+        )
+        self._thread.start()
 
     def submit(self, data: np.ndarray, tag: int, done: Callable[[], Any]) -> Future:
         future: Future = Future()
@@ -152,6 +155,11 @@ class _Direction:
         """Closes after all queued messages have been sent."""
         self._waiting.put(None)
 
+    def join(self, seconds: float) -> None:
+        """Waits for the end of the thread. A process that ends while its thread frees tensors would abort."""
+        if self._thread is not threading.current_thread():
+            self._thread.join(seconds)
+
     def abort(self, reason: str) -> None:
         if self._group is not None:
             self._group.abort(reason)
@@ -184,9 +192,12 @@ class PointToPoint:
         return Message(self._direction((of, self._rank)).submit(data, tag, done), tensors)
 
     def close(self) -> None:
-        """Closes all connections."""
+        """Closes all connections, and waits some seconds for what they still have to send."""
         for direction in self._directions.values():
             direction.close()
+        end = time.monotonic() + 5
+        for direction in self._directions.values():
+            direction.join(max(0.0, end - time.monotonic()))
 
     def abort(self, reason: str) -> None:
         """Ends all connections. What waits fails with the reason."""
