@@ -127,17 +127,18 @@ void PairEngine<Link>::unreachable(Peer& peer, const Op& op, int error) {
                                                        std::strerror(error) + ")"));
 }
 
-// Asks the near ranks, and those that owe this one something, if their machines are there. It tells them, and those
-// that asked, for whom this rank waits. If others then say for whom they wait, it is called again: this rank may wait
-// for the same one.
+// Asks the ranks that owe this one something if their machines are there, and in a small group all ranks, so that those
+// behind a cut link are named together. It tells them, and those that asked, for whom this rank waits. If others then
+// say for whom they wait, it is called again: this rank may wait for the same one.
 template <IsPairLink Link>
 void PairEngine<Link>::probe(const Op& op) {
   const Late late = who_is_late(op);
   const Notice notice(Notice::kProbe, rank_, TSR_OK, late.blame, late.in);
+  const bool all = std::ssize(peers_) < direct_world_;
   const std::lock_guard lock(telling_);
   for (Peer& peer : peers_) {
     if (peer.told == late.blame.rank && peer.told_in == late.in) continue;
-    if (!peer.is_near && peer.waits_for.text.empty() && !debt_of(peer, op)) continue;
+    if (!all && peer.waits_for.text.empty() && !debt_of(peer, op)) continue;
     peer.told = late.blame.rank;
     peer.told_in = late.in;
     peer.link.notices().tell(notice);
