@@ -8,6 +8,7 @@
 #include "copy_script.h"
 #include "options.h"
 #include "processes.h"
+#include "tessera/sdk/draft/reader_paths.h"
 
 namespace tessera::cli {
 namespace {
@@ -23,8 +24,6 @@ constexpr char kAboutCopying[] =
     "A file comes to its name only when it is whole. One that is there with the same size, and is not older, is left "
     "alone.";
 
-bool is_url(const std::string& text) { return text.find("://") != std::string::npos; }
-
 }  // namespace
 
 int copy_command(const std::vector<std::string>& args) {
@@ -38,9 +37,10 @@ int copy_command(const std::vector<std::string>& args) {
   options.argument("to", po::value(&to));
   if (!parse_options(args, options)) return 0;
   if (from.empty() || to.empty()) throw UsageError("FROM and TO are needed: tessera copy s3://bucket/data data");
-  if (is_url(from) == is_url(to))
-    throw UsageError(is_url(from) ? "FROM and TO are both URLs: copy to this machine first, and then from it"
-                                  : "neither FROM nor TO is a URL, such as s3://bucket/data: cp copies local files");
+  if (sdk::is_url(from) == sdk::is_url(to))
+    throw UsageError(sdk::is_url(from)
+                         ? "FROM and TO are both URLs: copy to this machine first, and then from it"
+                         : "neither FROM nor TO is a URL, such as s3://bucket/data: cp copies local files");
   if (to.starts_with("http://") || to.starts_with("https://"))
     throw UsageError("TO is " + to + ", but http takes no files: give s3://, gs://, abfs:// or hdfs://");
   std::vector<std::string> words = {python, "-c", kCopyScript, from, to, again ? "1" : "0"};

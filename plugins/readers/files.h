@@ -8,13 +8,14 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/sdk/draft/reader_paths.h"
+
 namespace tessera_readers {
+
+using tessera::sdk::is_url;
 
 // Subfolders named KEY=VALUE, as Hive and Spark write partitions of a table.
 enum class KeyFolders { kRefused, kRead };
-
-// True for s3://bucket/file and the like. Readers of files refuse it.
-inline bool is_url(std::string_view path) { return path.find("://") != path.npos; }
 
 // The files of a path, ascending. It is a file, or a directory (its files whose names end in one of `endings` and begin
 // with neither . nor _), or a pattern of glob(3). Throws Failure(TSR_NOT_FOUND) if there is none. Throws

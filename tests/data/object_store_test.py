@@ -81,10 +81,7 @@ class Copy(unittest.TestCase):
         self.addCleanup(scratch.cleanup)
         self.folder = pathlib.Path(scratch.name)
         self.environment = dict(os.environ)
-        self.options = ""
-        if MOTO:
-            self.options = MOTO
-        else:
+        if not MOTO:
             package = self.folder / "python" / "pyarrow"
             package.mkdir(parents=True)
             (package / "__init__.py").write_text("")
@@ -104,7 +101,7 @@ class Copy(unittest.TestCase):
         return done.stderr if status else done.stdout
 
     def url(self, path):
-        return "s3://bucket/" + path + self.options
+        return "s3://bucket/" + path + MOTO
 
     def test_a_page_is_a_file(self):
         self.assertRegex(self.copy(self.pages + "x.csv", "got.csv"), r"^copied 1 file, 3 B, in \d+\.\d s\n$")

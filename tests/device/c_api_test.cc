@@ -43,7 +43,7 @@ class COnDevice : public testing::Test {
     tsr_model_parallel* model = nullptr;
     tsr_collection* tables = nullptr;
     open(device, &model, &tables);
-    std::vector<float> result(16), rows(10 * 4);
+    std::vector<float> result(16), rows(6 * 4);
     View<float> output(result, {2, 8}), a(rows, {6, 4});
     for (int i = 0; i < 3; ++i) {
       tsr_step* step = nullptr;
@@ -57,7 +57,6 @@ class COnDevice : public testing::Test {
     }
     std::vector<float> b_rows(4 * 4);
     View<float> b(b_rows, {4, 4});
-    rows.resize(6 * 4);
     EXPECT_EQ(tsr_collection_read_rows(tables, "a", 0, &a, nullptr), TSR_OK);
     EXPECT_EQ(tsr_shard_read(tables, 1, 0, &b, nullptr, 0, nullptr), TSR_OK);
     result.insert(result.end(), rows.begin(), rows.end());

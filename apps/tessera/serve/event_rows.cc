@@ -10,16 +10,8 @@ namespace tessera::serve {
 
 std::string text_of(const RowValue& value) {
   std::string out;
-  std::visit(
-      [&](const auto& v) {
-        using T = std::decay_t<decltype(v)>;
-        if constexpr (std::is_same_v<T, std::string_view>)
-          out = sdk::trimmed(v);
-        else if constexpr (!std::is_same_v<T, std::monostate>)
-          sdk::append_word(out, v);
-      },
-      value);
-  return out;
+  append_text(value, out);
+  return std::string(sdk::trimmed(out));
 }
 
 void EventRows::clear() {

@@ -69,16 +69,20 @@ void RowColumn::take(const RowValue& value, bool in_list) {
   if (form_.weighted) weights_.resize(count(), 1.0f);
 }
 
-void RowColumn::take_word(const RowValue& value) {
+void append_text(const RowValue& value, std::string& out) {
   std::visit(
       [&](const auto& v) {
         using T = std::decay_t<decltype(v)>;
         if constexpr (std::is_same_v<T, std::string_view>)
-          texts_ += v;  // unchanged: the model applies the rule
+          out += v;
         else if constexpr (!std::is_same_v<T, std::monostate>)
-          sdk::append_word(texts_, v);
+          sdk::append_word(out, v);
       },
       value);
+}
+
+void RowColumn::take_word(const RowValue& value) {
+  append_text(value, texts_);  // the model applies the rule for texts
   const bool number = std::holds_alternative<double>(value);
   if (number && form_.decimal != 0) std::replace(texts_.begin() + ends_.back(), texts_.end(), '.', form_.decimal);
   ends_.push_back(std::ssize(texts_));
@@ -94,11 +98,7 @@ double RowColumn::number_of(const RowValue& value) const {
   }
   if (form_.takes_all) {
     std::string word;
-    std::visit(
-        [&](const auto& v) {
-          if constexpr (std::is_arithmetic_v<std::decay_t<decltype(v)>>) sdk::append_word(word, v);
-        },
-        value);
+    append_text(value, word);
     return taken_of(word);
   }
   return std::visit(

@@ -15,6 +15,8 @@ namespace tessera::serve {
 
 // A value of the JSON. A text may be the word for a value of any type.
 using RowValue = std::variant<std::monostate, bool, int64_t, uint64_t, double, std::string_view>;
+// Appends a text as it is, a number or a truth value as a word, and nothing for a missing value.
+void append_text(const RowValue& value, std::string& out);
 
 class RowColumn {
  public:

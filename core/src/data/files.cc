@@ -11,6 +11,7 @@
 #include "data/row_order.h"
 #include "data/sample_stream.h"
 #include "data/test_split.h"
+#include "tessera/sdk/draft/reader_paths.h"
 
 namespace tessera::data {
 namespace {
@@ -101,7 +102,7 @@ Form form_of(const Runtime& runtime, const Config& config, const std::string& en
   form.test.take_formats(config.columns);
   if (form.name.empty()) {
     const std::string& path = job.data.path;
-    const size_t end = path.find("://") == path.npos ? path.npos : path.find('?');  // options of a store
+    const size_t end = sdk::is_url(path) ? path.find('?') : path.npos;  // options of a store
     form.name = std::filesystem::path(path.substr(0, end)).filename();
   }
   return form;

@@ -8,6 +8,7 @@
 #include "plugin/calls.h"
 #include "tessera/abi/draft/reader.h"
 #include "tessera/abi/draft/reader_paths.h"
+#include "tessera/sdk/draft/reader_paths.h"
 #include "tessera/sdk/nearest.h"
 
 namespace tessera::data {
@@ -61,7 +62,7 @@ std::string reader_of(const Runtime& runtime, const DataConfig& data) {
   const std::string open =
       found.empty() ? "no reader plugin opens" : str_cat("the readers ", sdk::joined(found), " open");
   const char* const hint =
-      data.path.find("://") == std::string::npos
+      !sdk::is_url(data.path)
           ? ": set data.reader, as in reader = \"csv\" (tessera plugins lists the readers)"
           : ": set data.reader to parquet or arrow, or bring the files here by `tessera copy URL FOLDER`";
   fail(Code::kInvalidArgument, "data.path is \"", data.path, "\", which ", open, hint);

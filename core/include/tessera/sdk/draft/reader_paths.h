@@ -16,6 +16,10 @@
 
 namespace tessera::sdk {
 inline namespace v1 {
+
+// True for s3://bucket/file and the like. Readers of files refuse such a path.
+inline bool is_url(std::string_view path) { return path.find("://") != path.npos; }
+
 namespace detail {
 
 template <class C>
