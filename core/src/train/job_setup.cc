@@ -322,6 +322,22 @@ BatchReader training_batches(const Config& config, const Dataset& data, const Pr
            config.data.shuffle}};
 }
 
+namespace {
+
+// Rows of a data-parallel table do not travel, so repeated ones cannot travel once.
+void warn_of_rows_that_stay(ModelTrainer& trainer, std::vector<std::string>& warnings) {
+  for (const auto& [path, tables] : trainer.parallel().sharded()) {
+    for (const EmbeddingBagConfig& table : tables->tables()) {
+      if (!table.use_index_dedup || tables->plan().at(table.name).combine != ParameterSharding::Combine::kDataParallel)
+        continue;
+      warnings.push_back(str_cat("use_index_dedup of table \"", table.name,
+                                 "\" has no effect, because the table is data-parallel: its rows do not travel"));
+    }
+  }
+}
+
+}  // namespace
+
 JobSetup set_up_job(const Runtime& runtime, const Config& given, const TrainJobOptions& asked,
                     std::shared_ptr<ProcessGroup> group) {
   check_same_job(*group, given, asked);
@@ -367,6 +383,7 @@ JobSetup set_up_job(const Runtime& runtime, const Config& given, const TrainJobO
   if (steps != JobSetup::kNoEnd) start.steps = steps;
   start.warnings = directories.warnings();
   if (!unsorted.empty()) start.warnings.push_back(std::move(unsorted));
+  warn_of_rows_that_stay(*model.trainer, start.warnings);
   if (scores) start.monitor = scores->monitor();
   start.save_best = options.save_best;
   LearningRateSchedule table_rates(config.schedule.tables, steps), dense_rates(config.schedule.dense, steps);

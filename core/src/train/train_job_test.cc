@@ -58,6 +58,13 @@ class Job : public test::JobTest {
   std::string saved() const { return file("saved"); }
 };
 
+TEST_F(Job, SaysThatRepeatedRowsOfDataParallelTablesDoNotTravel) {
+  const std::string once = "table_defaults.use_index_dedup=true";
+  EXPECT_THAT(job({}, {once, "table_defaults.sharding=data_parallel"})->start().warnings,
+              ElementsAre(StartsWith("use_index_dedup of table \"c0\" has no effect"), HasSubstr("table \"c1\"")));
+  EXPECT_THAT(job({}, {once, "table_defaults.sharding=table_wise"})->start().warnings, ElementsAre());
+}
+
 TEST_F(Job, GoesOnFromWhereItWasStoppedToTheBit) {
   const auto whole = job({});
   EXPECT_EQ(whole->start().steps, 12);
