@@ -325,7 +325,8 @@ class Scores {
     }
     const MetricValues metrics = judge_.values();
     if (!metrics.values.empty())
-      std::fprintf(stderr, "%s\n", metrics_text(metrics, 6, str_cat(" of ", set_.name, which)).c_str());
+      std::fprintf(stderr, "%s",
+                   fitted(metrics_text(metrics, 6, str_cat(" of ", set_.name, which)), STDERR_FILENO).c_str());
   }
 
  private:

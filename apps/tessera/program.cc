@@ -9,11 +9,11 @@
 #include "command.h"
 #include "processes.h"
 #include "rank_status.h"
+#include "wrapped.h"
 
 namespace tessera::cli {
-
 int status_of(const std::string& who, const std::function<int()>& command) {
-  const auto sentence = [&](const std::exception& e) { return who + ": " + e.what() + "\n"; };
+  const auto sentence = [&](const std::exception& e) { return fitted(who + ": " + e.what(), STDERR_FILENO); };
   // in one write, because ranks share the stream
   const auto say = [&](const std::exception& e) { std::cerr << sentence(e); };
   try {

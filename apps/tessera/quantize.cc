@@ -1,4 +1,6 @@
 // tessera quantize: turns a float checkpoint into a packed model.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -178,7 +180,9 @@ void print_metrics(const MetricValues& before, const MetricValues& after, bool r
                   after.values[m].second);
     text += str_cat(text.empty() ? "" : "; ", name == "auc" ? "AUC" : name, numbers);
   }
-  if (!text.empty()) std::printf("test: %s (%lld samples)\n", text.c_str(), static_cast<long long>(after.samples));
+  if (text.empty()) return;
+  text = str_cat("test: ", text, " (", after.samples, " samples)");
+  std::printf("%s", fitted(text, STDOUT_FILENO).c_str());
 }
 
 std::string with_commas(int64_t n) {

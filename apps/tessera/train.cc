@@ -1,4 +1,6 @@
 // tessera train: trains the job of a config file on 1..N ranks.
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -28,6 +30,7 @@
 #include "train/progress.h"
 #include "train/reading_line.h"
 #include "train/report_text.h"
+#include "wrapped.h"
 
 namespace tessera::cli {
 namespace {
@@ -331,8 +334,8 @@ void print_results(const Shown& job, const TrainResult& run, const RunReport& re
     std::printf("test rows: %s (%lld)\n", report.test_split.c_str(), static_cast<long long>(report.test_rows));
   std::printf("%s", (chance_text(test.metrics) + doubts_text(test.metrics)).c_str());
   const char* const generated = is_generated(job.config) ? ", generated data, not yours" : "";
-  std::printf("%s\n", tested ? str_cat("test", model, ": ", metrics_text(test.metrics, 4, generated)).c_str()
-                             : "there are no test rows");
+  const std::string tests = str_cat("test", model, ": ", metrics_text(test.metrics, 4, generated));
+  std::printf("%s", tested ? fitted(tests, STDOUT_FILENO).c_str() : "there are no test rows\n");
   for (const UnknownIds& ids : test.unknown_ids) {
     if (tested && ids.are_many()) std::fprintf(stderr, "%s\n", unknown_ids_text("test rows", ids).c_str());
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "formatted.h"
+#include "wrapped.h"
 
 namespace tessera::cli {
 namespace {
@@ -114,7 +115,7 @@ void Progress::report(int64_t step, int64_t samples) {
 void Progress::note(const std::string& text) {
   if (!options_.shown) return;
   finish();
-  std::fprintf(stderr, "%s\n", text.c_str());
+  std::fprintf(stderr, "%s", fitted(text, STDERR_FILENO).c_str());
 }
 
 void Progress::finish() {

@@ -85,6 +85,26 @@ class Terminal {
   int saved_, outer_ = -1;
 };
 
+TEST(Progress, ATerminalGetsNotesInLinesOf80Columns) {
+  std::string seen;
+  {
+    const Terminal terminal(80);
+    if (!terminal.works()) GTEST_SKIP() << "this system gives no pseudo-terminal: is /dev/pts mounted?";
+    Progress progress({.first = 0, .steps = 100, .terminal = true});
+    progress.note(
+        "validation at step 315: rank.hit_rate@10 0.0189  rank.ndcg@10 0.0093  rank.mrr 0.0088  (10087 samples)");
+    progress.note(
+        "tessera: warning: a sentence that is somewhat longer than a terminal is wide is broken between words");
+    seen = terminal.seen();
+  }
+  std::erase(seen, '\r');
+  EXPECT_EQ(seen,
+            "validation at step 315: rank.hit_rate@10 0.0189  rank.ndcg@10 0.0093\n"
+            "  rank.mrr 0.0088  (10087 samples)\n"
+            "tessera: warning: a sentence that is somewhat longer than a terminal is wide is\n"
+            "  broken between words\n");
+}
+
 TEST(Progress, ATerminalSeesOneLineThatIsDrawnAgain) {
   std::string seen;
   {
@@ -147,6 +167,7 @@ MetricValues tested(int64_t samples, double auc, double positives, const std::st
 
 TEST(Results, SmallTestsSayHowMuchIsChance) {
   // Hanley and McNeil: 129 rows, 40 % positive, AUC 0.8: 1.96 standard errors are 0.0817; 147 rows as below: 0.125.
+  EXPECT_EQ(chance_text(tested(7, 0.8, 0.4)), "These 7 rows are too few to tell an AUC from chance.\n");
   EXPECT_EQ(chance_text(tested(129, 0.8, 0.4)), "By chance alone, the AUC of 129 rows may be 0.08 higher or lower.\n");
   EXPECT_THAT(chance_text(tested(147, 0.7, 0.84, "buys.")), HasSubstr("0.13 higher or"));
   EXPECT_THAT(chance_text(tested(147, 0.7, 0.16)), HasSubstr("0.13 higher or"));

@@ -173,6 +173,7 @@ double auc_interval(const MetricValues& m, const std::string& head) {
 
 std::string chance_text(const MetricValues& m) {
   constexpr double kWideAuc = 0.02, kWideRmse = 0.05;  // the latter as a share of the RMSE
+  constexpr double kAnyAuc = 0.25;                     // a useless model's and a good one's are not further apart
   double auc = 0, rmse = 0;
   for (const auto& [name, value] : m.values) {
     const std::string head = name.substr(0, name.rfind('.') + 1);
@@ -181,6 +182,7 @@ std::string chance_text(const MetricValues& m) {
   }
   if (m.samples == 0 || (auc < kWideAuc && rmse < kWideRmse)) return {};
   const bool of_auc = auc >= kWideAuc;
+  if (auc >= kAnyAuc) return str_cat("These ", m.samples, " rows are too few to tell an AUC from chance.\n");
   return str_cat("By chance alone, the ", of_auc ? "AUC" : "RMSE", " of ", m.samples, " rows may be ",
                  of_auc ? formatted("%.2f", auc) : formatted("%.0f %%", 100 * rmse), " higher or lower.\n");
 }
