@@ -73,6 +73,7 @@ class Contrastive : public LabelLoss {
 // cross_entropy with reduction "none".
 class SoftmaxCrossEntropy : public LabelLoss {
  public:
+  static constexpr bool kClasses = true;
   explicit SoftmaxCrossEntropy(const tessera::sdk::Setup& setup);
   std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
 

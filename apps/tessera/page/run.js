@@ -73,7 +73,8 @@ function planParts(plan, sizes = {}) {
 // ---- runs
 
 const metricNames = {auc: 'AUC', gauc: 'GAUC', mae: 'MAE', mse: 'MSE', rmse: 'RMSE', ndcg: 'NDCG', mrr: 'MRR',
-  ne: 'normalized entropy', logloss: 'log loss'};
+  ne: 'normalized entropy', logloss: 'log loss', multiclass_accuracy: 'accuracy', multiclass_logloss: 'log loss',
+  multiclass_normalized_entropy: 'normalized entropy', macro_f1: 'macro F1'};
 
 // "click.auc" is the AUC of the head click.
 function metricOf(name) {

@@ -34,7 +34,9 @@ std::optional<size_t> label_of(const ModelDescription& model, const ModelOutput&
   return std::nullopt;
 }
 
-MetricSet metrics_of(bool probability, bool streamed) {
+MetricSet metrics_of(const ModelOutput& output, bool streamed) {
+  const bool probability = output.probability;
+  if (output.classes) return MetricSet(kUsualClassMetrics, {.logits = false, .classes = output.width});
   if (!probability) return MetricSet({"rmse", "mae"}, {.logits = false});
   if (!streamed) return MetricSet();
   return MetricSet({"auc?bins=1048576", "logloss", "normalized_entropy", "calibration"});
@@ -88,9 +90,10 @@ std::vector<size_t> widths_of(const ModelDescription& model, const std::vector<A
 
 HeadJudge::HeadJudge(const ModelDescription& model, const std::vector<AskedHead>& heads, bool streamed) {
   for (const AskedHead& head : heads) {
-    if (!head.label || head.width != 1) continue;
-    const bool probability = model.outputs[head.output].probability;
-    judged_.push_back({head, probability, heads.size() > 1 ? head.name + "." : "", metrics_of(probability, streamed)});
+    const ModelOutput& output = model.outputs[head.output];
+    if (!head.label || (head.width != 1 && !output.classes)) continue;
+    const std::string before = heads.size() > 1 ? head.name + "." : "";
+    judged_.push_back({head, output.probability, before, metrics_of(output, streamed)});
   }
 }
 

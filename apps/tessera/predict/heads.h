@@ -30,8 +30,8 @@ std::vector<AskedHead> asked_heads(const ModelDescription& model, const std::vec
 // Values per sample that each output of the model is asked for; 0 if it is not asked.
 std::vector<size_t> widths_of(const ModelDescription& model, const std::vector<AskedHead>& heads);
 
-// Judges the answers of each head that has a label and one value per sample, by the usual metrics. Their names are
-// those of training, "HEAD.METRIC" if there are several heads.
+// Judges the answers of each head that has a label and one value per sample, or one for each class, by the usual
+// metrics. Their names are those of training, "HEAD.METRIC" if there are several heads.
 class HeadJudge {
  public:
   // `streamed`: samples are not kept, and the AUC is computed over bins.

@@ -26,8 +26,8 @@ class Importance {
     if (std::find(names.begin(), names.end(), metric_) == names.end())
       fail(Code::kInvalidArgument, "--metric: ", sdk::unknown_name("metric", metric_, names), " of these rows");
     base_ = known[metric_];
-    // All usual metrics but the AUC are errors, and the calibration has its best value inside.
-    rises_ = !metric_.ends_with("auc");
+    // All usual metrics but the AUC and the accuracy are errors, and the calibration has its best value inside.
+    rises_ = !metric_.ends_with("auc") && !metric_.ends_with("accuracy");
     if (metric_.ends_with("calibration"))
       fail(Code::kInvalidArgument, "--metric calibration: a shuffle may make it larger or smaller; take logloss");
   }

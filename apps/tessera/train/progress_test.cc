@@ -185,6 +185,8 @@ TEST(Results, TooGoodOrTooBadOnesAreDoubted) {
   EXPECT_THAT(doubts_text(tested(500, 0.9999, 0.4)), HasSubstr("So high an AUC often means that a column tells"));
   EXPECT_THAT(doubts_text(tested(500, 1, 0.4, "buys.")), HasSubstr("an AUC of buys often"));
   EXPECT_THAT(doubts_text({500, {{"auc", 0.6}, {"normalized_entropy", 1.2}}}), HasSubstr("A NE above 1 means"));
+  EXPECT_THAT(doubts_text({500, {{"kind.multiclass_normalized_entropy", 1.2}}}),
+              HasSubstr("A normalized entropy of kind above 1 means that"));
   EXPECT_EQ(doubts_text({500, {{"auc", std::nan("")}, {"normalized_entropy", std::nan("")}}}), "");
 }
 

@@ -196,6 +196,10 @@ std::string doubts_text(const MetricValues& m) {
     if (name == head + "auc" && value >= kTooGood)
       out += wrapped(str_cat("So high an AUC", of, " often means that a column tells the label: leave out what is ",
                              "known only after it."));
+    if (name == head + "multiclass_normalized_entropy" && value > 1)
+      out += wrapped(str_cat("A normalized entropy", of,
+                             " above 1 means that the shares of the classes predict better "
+                             "than the model."));
     if (name == head + "normalized_entropy" && value > 1)
       out += wrapped(str_cat("A NE", of, " above 1 means that the mean of the labels predicts better than the model."));
   }

@@ -71,6 +71,8 @@ struct DenseLayerOptions {
 
 // True if the layer has the option "precision" where it is computed.
 bool has_precision(const Runtime& runtime, const std::string& layer, const DeviceStreamPtr& stream);
+// True if the layer is a loss of classes (TSR_MODULE_CLASSES). False if no plugin has it for host memory.
+bool is_loss_of_classes(const Runtime& runtime, const std::string& layer);
 
 // True if a plugin has the layer for devices of the stream's type (abi/module.h says which component that is).
 bool computes_layer(const Runtime& runtime, const std::string& layer, const DeviceStreamPtr& stream);

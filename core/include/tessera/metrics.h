@@ -26,9 +26,10 @@
 namespace tessera {
 
 // All spans have the same length. `scores`: the model's outputs. `predictions`: of labels; for logits their
-// probabilities.
+// probabilities. `classes` above 0: scores and predictions have so many logits for each sample, one for each class.
 struct MetricSamples {
   std::span<const double> scores, predictions, labels, weights;
+  int64_t classes = 0;
 };
 
 // A formula. It keeps no samples, and any number of threads may use it.
@@ -40,16 +41,21 @@ class Metric {
     Pieces pieces = Pieces::kAny;
     Best best = Best::kNone;
     int64_t sums = 1;
-    bool any_labels = false;  // true: any numbers; false: labels from 0 to 1
+    bool any_labels = false;    // true: any numbers; false: labels from 0 to 1
+    int64_t least_classes = 0;  // above 0: labels are classes, of which there are at least so many
+    int64_t sums_of_class = 0;  // number of further sums for each class, behind the others
   };
 
   explicit Metric(Info info) : info_(info) {}
   virtual ~Metric() = default;
   const Info& info() const { return info_; }
-  // Adds samples to `sums`, which has info().sums elements. kInvalidArgument: the metric cannot take the labels.
+  // Adds samples to `sums`, which has number_of_sums() elements. kInvalidArgument: the metric cannot take the labels.
   virtual void add(const MetricSamples& samples, std::span<double> sums) const = 0;
   // NaN: it is not defined.
   virtual double value(std::span<const double> sums) const = 0;
+  size_t number_of_sums(int64_t classes) const {
+    return static_cast<size_t>(info_.sums + info_.sums_of_class * classes);
+  }
   // Converts a value so that less is better; infinite if `value` is NaN.
   double cost(double value) const;
 
@@ -81,6 +87,14 @@ using MetricPtr = std::shared_ptr<const Metric>;
 //   `by_group` = true and `key`, samples with one key are the items of one user; the value is the mean over users of:
 //   1 if an item is in the first K places, else 0; the part of the items there; the sum of 1 / log2(rank + 1) / the
 //   best sum; 1 / the least rank there.
+// These are of heads of classes (Prediction::classes). Labels are numbers of classes from 0 on, scores are the classes'
+// logits, and p is the softmax of these. For equal scores the value is the mean over their orders.
+//   multiclass_accuracy     the share of samples whose class is among the `k` (1) with the greatest scores;
+//                           multiclass_recall is TorchRec's name of it
+//   multiclass_logloss      mean of -ln p of the label
+//   multiclass_normalized_entropy   multiclass_logloss / the entropy of the classes' shares of the samples
+//   macro_precision, macro_recall, macro_f1   the mean over the classes that occur, as a label or as the class with the
+//                           greatest score; 0 for a class whose divisor is 0
 //
 // Other metrics are components of the kind tessera.metric. All may have options: "ndcg?k=5". kInvalidArgument: wrong
 // options. kNotFound, with the nearest name: no such metric.
@@ -95,10 +109,13 @@ struct MetricValues {
 };
 
 inline const std::vector<std::string> kUsualMetrics = {"auc", "logloss", "normalized_entropy", "calibration"};
+inline const std::vector<std::string> kUsualClassMetrics = {"multiclass_accuracy", "multiclass_logloss",
+                                                            "multiclass_normalized_entropy"};
 
 struct MetricSetOptions {
-  const Runtime* runtime = nullptr;  // resolves names of plugins' metrics
-  bool logits = true;                // true: scores are logits; false: they are predictions
+  const Runtime* runtime = nullptr;    // resolves names of plugins' metrics
+  bool logits = true;                  // true: scores are logits; false: they are predictions
+  std::optional<int64_t> classes = 0;  // Prediction::classes; unset: only names and options are checked
 };
 
 // Collects samples for some metrics over batches. Metrics of kind kAny keep no samples. Others keep 8 bytes per sample
@@ -112,12 +129,13 @@ class MetricSet {
   const std::vector<std::string>& names() const { return names_; }
   // The columns that add() needs, each once.
   const std::vector<std::string>& keys() const { return keys_; }
-  bool takes_any_labels(const std::string& name) const;  // Metric::Info::any_labels of one of names()
+  const Metric::Info& info(const std::string& name) const;  // of one of names()
   // kInvalidArgument: the metric is not in the set, or has no best value.
   double cost(const std::string& name, double value) const;
 
   // All are float32 with equally many elements, of any shape. `columns`: has keys(), for the same samples. `weights`:
-  // not negative; undefined: 1. kInvalidArgument: otherwise, and for a score that is NaN.
+  // not negative; undefined: 1. For classes, scores are [samples, classes]. kInvalidArgument: otherwise, and for a
+  // score that is NaN, or infinite with classes.
   void add(const Tensor& scores, const Tensor& labels, const KeyedJaggedTensor* columns = nullptr,
            const Tensor& weights = {});
 
@@ -145,18 +163,22 @@ class MetricSet {
 
   std::vector<std::string> names_, keys_;
   bool logits_ = true;
+  std::optional<int64_t> classes_ = 0;
   bool keeps_ = false;  // true: some metric needs samples
   std::vector<One> metrics_;
   Kept kept_;
   int64_t samples_ = 0;
 };
 
-// A head's prediction: one value per sample.
+// A head's prediction: one value per sample, or one for each class.
 struct Prediction {
   std::string head;                            // its name
   size_t label = 0;                            // index of the predicted label: Batch::label()
   bool logits = true;                          // true: the label's logit; false: the label itself
   std::optional<size_t> where = std::nullopt;  // index of HeadSpec::where; unset: all samples count
+  // Number of classes; 0: the label is no class. With classes the label is the number of one, and a sample's values are
+  // their logits. Unset: this is not known yet, and every metric fits.
+  std::optional<int64_t> classes = 0;
 };
 
 // Factors of a batch's samples in a head's loss and metrics, [B]: their weights, and 0 where the label `where` is below
@@ -169,9 +191,9 @@ struct HeadMetric {
   std::string name;   // name for make_metric()
   std::string shown;  // its name in values()
 };
-// Resolves names: "HEAD.METRIC" for that head, "METRIC" for every head that it fits. Those are the heads of logits, or
-// all heads if the metric takes any numbers. kInvalidArgument: a name fits no head. Other errors are those of
-// make_metric().
+// Resolves names: "HEAD.METRIC" for that head, "METRIC" for every head that it fits. A metric of classes fits heads of
+// classes. Others fit the heads of logits, or all heads of one value if the metric takes any numbers. kInvalidArgument:
+// a name fits no head, or not the head that it names. Other errors are those of make_metric().
 std::vector<HeadMetric> head_metrics(const std::vector<Prediction>& heads, const std::vector<std::string>& names,
                                      const Runtime* runtime = nullptr);
 
@@ -183,7 +205,8 @@ std::vector<HeadMetric> head_metrics(const std::vector<Prediction>& heads, const
 //   double auc = metrics.values(group)["click.auc"];
 class HeadMetrics {
  public:
-  // `names` empty: kUsualMetrics for heads of logits, rmse and mae for others. Errors are those of head_metrics(), and
+  // `names` empty: kUsualMetrics for heads of logits, kUsualClassMetrics for heads of classes, rmse and mae for others.
+  // Errors are those of head_metrics(), and
   // a duplicate metric of a head.
   explicit HeadMetrics(std::vector<Prediction> heads, std::vector<std::string> names = {},
                        const Runtime* runtime = nullptr);

@@ -54,6 +54,7 @@ struct ModelOutput {  // an output of a head
   bool probability = true;
   std::string label = "label";  // label of the training data that it predicts
   std::string where = {};       // HeadSpec::where
+  bool classes = false;         // true: the values are logits of classes, and the label is the number of one
 };
 struct ModelDescription {
   std::string name;     // given when it was packed

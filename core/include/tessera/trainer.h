@@ -43,8 +43,8 @@ class Trainer {
   virtual std::vector<double> take_losses() = 0;
   // The values that predict() gives; by default one logit of the first label.
   virtual std::vector<Prediction> predictions() const { return {{}}; }
-  // Returns the values of predictions(), [B, 1] each for this rank's batch, in host memory, valid until the next call.
-  // Collective. kUnimplemented: not overridden.
+  // Returns the values of predictions(), [B, 1] or [B, classes] each for this rank's batch, in host memory, valid until
+  // the next call. Collective. kUnimplemented: not overridden.
   virtual std::vector<Tensor> predict(const Batch& batch);
 
   // After this, step() calls `observer` for each batch that has samples here, with the values that predict() would give

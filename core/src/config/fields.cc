@@ -387,8 +387,9 @@ const std::vector<Field<MetricsConfig>>& fields<MetricsConfig>() {
   static const std::vector<Field<S>> table = {
       {"names", &S::names, "",
        "Metrics of validations and the test: `auc`, `gauc?key=user`, `stars.rmse` of the head `stars`, or a "
-       "plugin's. Empty: `auc`, `logloss`, `normalized_entropy` and `calibration` for heads of logits, `rmse` and "
-       "`mae` for others. See docs/training.md."},
+       "plugin's. Empty: `auc`, `logloss`, `normalized_entropy` and `calibration` for heads of logits, "
+       "`multiclass_accuracy`, `multiclass_logloss` and `multiclass_normalized_entropy` for heads of classes, "
+       "`rmse` and `mae` for others. See docs/training.md."},
       {"training", &S::training, "",
        "Metrics of the training batches, each predicted before the model learns from it: `ne`, `auc?bins=1000`, "
        "`rmse`. Empty: none."},

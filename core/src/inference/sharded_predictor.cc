@@ -385,7 +385,7 @@ std::unique_ptr<ShardedPredictor> make_sharded_predictor(const Runtime& runtime,
     model = open();
     keep_served_heads(model);
     // Fails here, on every rank.
-    model.description.outputs = outputs_of(model.graph, *layers_of(runtime, model, kFloat32Precision));
+    model.description.outputs = outputs_of(runtime, model.graph, *layers_of(runtime, model, kFloat32Precision));
     return model.description.version;
   });
   for (size_t rank = 1; rank < versions.size(); ++rank) {

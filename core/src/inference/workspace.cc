@@ -67,7 +67,7 @@ Workspace::Workspace(const Runtime& runtime, const InferenceModel& model, const 
       dense_(runtime, model.graph, {.values = &model.dense, .precision = precision, .sequence_heads = true}),
       first_ids_(model.graph, model.description),
       needed_(model.description),
-      outputs_(outputs_of(model.graph, dense_)) {
+      outputs_(outputs_of(runtime, model.graph, dense_)) {
   for (const LookupOptions& options : table_features.tables.groups) groups_.push_back({Lookup(runtime, options), {}});
   for (size_t t = 0; t < model.tables.size(); ++t) {
     const auto [group, index] = table_features.tables.places[t];
@@ -197,7 +197,7 @@ void Workspace::predict(const PredictInput& given, std::span<const std::span<flo
          {rows_.first({input.batch, table_features_.width}), sequences_, first_ids_.take(input)}, outputs);
 }
 
-std::vector<ModelOutput> outputs_of(const ModelGraph& graph, const LayerGraph& layers) {
+std::vector<ModelOutput> outputs_of(const Runtime& runtime, const ModelGraph& graph, const LayerGraph& layers) {
   std::vector<ModelOutput> out;
   for (size_t h = 0; h < graph.heads.size(); ++h) {
     const HeadSpec& head = graph.heads[h];
@@ -209,7 +209,8 @@ std::vector<ModelOutput> outputs_of(const ModelGraph& graph, const LayerGraph& l
     if (probability && width != 1)
       fail(Code::kInvalidArgument, "the head \"", head.name, "\" takes ", width,
            " values for each sample, but its loss ", kOwnLoss, " takes one, the logit");
-    out.push_back({head.name, width, probability, head.label, head.where});
+    out.push_back(
+        {head.name, width, probability, head.label, head.where, width > 1 && is_loss_of_classes(runtime, head.loss)});
   }
   return out;
 }

@@ -82,7 +82,7 @@ class Workspace {
 
 // Outputs of a graph's heads. A head without a loss may take a sequence: its output is the last row. kInvalidArgument:
 // a head that learned a probability has more than one logit, or a head with a loss takes a sequence.
-std::vector<ModelOutput> outputs_of(const ModelGraph& graph, const LayerGraph& layers);
+std::vector<ModelOutput> outputs_of(const Runtime& runtime, const ModelGraph& graph, const LayerGraph& layers);
 
 // Inputs of a graph of layers from tables and ids.
 struct GraphRows {

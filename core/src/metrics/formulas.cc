@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 
+#include "metrics/classes.h"
 #include "metrics/ranking.h"
 #include "tessera/sdk/options.h"
 
@@ -163,6 +164,7 @@ MetricPtr made(const std::string& name, sdk::Options& options, bool as_torchrec)
   for (const auto& [known, make] : kRankings) {
     if (name == known) return make(options, as_torchrec);
   }
+  if (MetricPtr metric = make_of_classes(name, options)) return metric;
   for (const Formula& f : kFormulas) {
     if (name != f.name) continue;
     const double threshold = f.threshold ? options.number("threshold", 0.5) : 0.5;
@@ -188,7 +190,8 @@ MetricPtr make_formula(const std::string& name, const std::string& options, bool
 double sigmoid(double z) { return z >= 0 ? 1 / (1 + std::exp(-z)) : std::exp(z) / (1 + std::exp(z)); }
 
 std::vector<std::string> formula_names() {
-  std::vector<std::string> names = {"hit_rate@10", "mrr", "mrr@10", "ndcg@10", "recall@10"};
+  std::vector<std::string> names = class_metric_names();
+  for (const char* of_ranks : {"hit_rate@10", "mrr", "mrr@10", "ndcg@10", "recall@10"}) names.emplace_back(of_ranks);
   for (const auto& [name, make] : kRankings) names.emplace_back(name);
   for (const Formula& f : kFormulas) names.emplace_back(f.name);
   std::sort(names.begin(), names.end());

@@ -28,18 +28,45 @@ void require_head(const std::vector<Prediction>& heads, const std::string& name)
   if (std::find(known.begin(), known.end(), metric) == known.end()) return;
   std::vector<std::string> names;
   for (const Prediction& p : heads) names.push_back(p.head);
-  fail(Code::kInvalidArgument, "there is no metric \"", name, "\": no head of the model is called \"", head, '"',
-       sdk::nearest_text(head, names));
+  fail(Code::kInvalidArgument, "there is no metric \"", name,
+       "\": no head of the model that metrics judge is called \"", head, '"', sdk::nearest_text(head, names));
 }
 
 std::vector<std::string> usual_of(const std::vector<Prediction>& heads) {
   std::vector<std::string> out;
   for (const Prediction& p : heads) {
     const std::vector<std::string> values = {"rmse", "mae"};
-    for (const std::string& name : p.logits ? kUsualMetrics : values)
+    for (const std::string& name : p.classes > 0 ? kUsualClassMetrics : p.logits ? kUsualMetrics : values)
       out.push_back(heads.size() > 1 ? str_cat(p.head, ".", name) : name);
   }
   return out;
+}
+
+// Fails because a metric fits no head.
+[[noreturn]] void refuse(const std::vector<Prediction>& heads, const std::string& name, const Metric::Info& info) {
+  if (info.least_classes > 0)
+    fail(Code::kInvalidArgument, "the metric \"", name,
+         "\" needs a head of classes, but no head has a loss of classes, such as softmax_cross_entropy");
+  const auto other =
+      std::find_if(heads.begin(), heads.end(), [](const Prediction& p) { return !(p.classes && *p.classes > 0); });
+  if (other == heads.end())
+    fail(Code::kInvalidArgument, "the metric \"", name,
+         "\" judges one value for each sample, but the model predicts classes: take one of classes, such as ",
+         kUsualClassMetrics[0]);
+  fail(Code::kInvalidArgument, "the metric \"", name,
+       "\" needs labels from 0 to 1, but no head has a loss of logits; \"", other->head, ".", name,
+       "\" asks for it for the head \"", other->head, "\" anyway");
+}
+
+bool fits(const Prediction& head, const Metric::Info& info) {
+  if (!head.classes) return true;
+  if (*head.classes > 0 || info.least_classes > 0) return *head.classes > 0 && info.least_classes > 0;
+  return head.logits || info.any_labels;
+}
+
+// The metric's own description; errors are those of MetricSet.
+Metric::Info info_of(const std::string& metric, const Runtime* runtime) {
+  return MetricSet({metric}, {.runtime = runtime, .classes = std::nullopt}).info(metric);
 }
 
 }  // namespace
@@ -50,16 +77,13 @@ std::vector<HeadMetric> head_metrics(const std::vector<Prediction>& heads, const
   for (const std::string& name : names) {
     const auto [head, metric] = apart(heads, name);
     if (head.empty() && !heads.empty()) require_head(heads, name);
-    const bool any = head.empty() && MetricSet({metric}, {runtime}).takes_any_labels(metric);
+    const Metric::Info info = head.empty() ? info_of(metric, runtime) : Metric::Info();
     const size_t before = out.size();
     for (size_t h = 0; h < heads.size(); ++h) {
-      if (head.empty() ? any || heads[h].logits : heads[h].head == head)
+      if (head.empty() ? fits(heads[h], info) : heads[h].head == head)
         out.push_back({h, metric, heads.size() > 1 ? str_cat(heads[h].head, ".", metric) : name});
     }
-    if (out.size() == before && !heads.empty())
-      fail(Code::kInvalidArgument, "the metric \"", name,
-           "\" needs labels from 0 to 1, but no head has a loss of logits; \"", heads[0].head, ".", name,
-           "\" asks for it for the head \"", heads[0].head, "\" anyway");
+    if (out.size() == before && !heads.empty()) refuse(heads, name, info);
   }
   return out;
 }
@@ -72,8 +96,14 @@ HeadMetrics::HeadMetrics(std::vector<Prediction> heads, std::vector<std::string>
     for (const HeadMetric& m : all) {
       if (m.head == h) own.push_back(m.name), shown.push_back(m.shown);
     }
-    const bool logits = heads[h].logits;
-    heads_.push_back({std::move(heads[h]), std::move(shown), MetricSet(own, {runtime, logits})});
+    const MetricSetOptions options{runtime, heads[h].logits, heads[h].classes};
+    try {
+      MetricSet set(own, options);
+      heads_.push_back({std::move(heads[h]), std::move(shown), std::move(set)});
+    } catch (const Error& e) {
+      if (heads.size() == 1) throw;
+      throw Error(e.code(), str_cat("the head \"", heads[h].head, "\": ", e.what()));
+    }
   }
 }
 

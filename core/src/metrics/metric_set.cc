@@ -23,7 +23,7 @@ class Wide {
         predictions_(scores_),
         labels_(labels.begin(), labels.end()),
         weights_(weights.begin(), weights.end()) {
-    if (weights.empty()) weights_.assign(scores.size(), 1.0);
+    if (weights.empty()) weights_.assign(labels.size(), 1.0);
     if (logits) std::transform(scores_.begin(), scores_.end(), predictions_.begin(), metrics::sigmoid);
   }
   Wide(const Wide& all, std::span<const size_t> order) {
@@ -52,6 +52,20 @@ void for_each_group(const Wide& all, const std::vector<int64_t>& keys, const Bod
     body(Wide(all, std::span(order).subspan(begin, end - begin)));
     begin = end;
   }
+}
+
+// Fails if the metric does not fit the scores.
+void check_fits(const std::string& name, const Metric::Info& info, int64_t classes) {
+  if (info.least_classes == 0 && classes > 0)
+    fail(Code::kInvalidArgument, "the metric \"", name, "\" judges one value for each sample, but here are ", classes,
+         " classes: take one of classes, such as ", kUsualClassMetrics[0]);
+  if (info.least_classes > 0 && classes == 0)
+    fail(Code::kInvalidArgument, "the metric \"", name,
+         "\" needs a head of classes, such as one with the loss softmax_cross_entropy, but here is one value for each "
+         "sample");
+  if (info.least_classes > classes)
+    fail(Code::kInvalidArgument, "the metric \"", name, "\" is always 1 for ", classes, " classes: take a k below ",
+         classes);
 }
 
 // Returns the name without its option `key`, and moves that option to `key`.
@@ -97,7 +111,7 @@ std::vector<T> gathered_values(const ProcessGroup& group, const std::vector<T>& 
 }  // namespace
 
 MetricSet::MetricSet(const std::vector<std::string>& names, MetricSetOptions options)
-    : names_(names), logits_(options.logits) {
+    : names_(names), logits_(options.logits), classes_(options.classes) {
   for (const std::string& name : names) {
     if (std::count(names.begin(), names.end(), name) > 1)
       fail(Code::kInvalidArgument, "the metric \"", name, "\" is asked for twice");
@@ -105,6 +119,7 @@ MetricSet::MetricSet(const std::vector<std::string>& names, MetricSetOptions opt
     std::string key;
     one.metric = make_metric(without_key(name, &key), options.runtime);
     const Metric::Info& info = one.metric->info();
+    if (classes_) check_fits(name, info, *classes_);
     if (key.empty() == (info.pieces == Pieces::kGroup))
       fail(Code::kInvalidArgument, "the metric \"", name, "\" ",
            key.empty() ? "needs groups of samples: name their column, as in ?key=user"
@@ -115,7 +130,7 @@ MetricSet::MetricSet(const std::vector<std::string>& names, MetricSetOptions opt
       if (known == keys_.end()) keys_.push_back(key);
     }
     keeps_ = keeps_ || info.pieces != Pieces::kAny;
-    if (info.pieces == Pieces::kAny) one.sums.assign(static_cast<size_t>(info.sums), 0.0);
+    if (info.pieces == Pieces::kAny) one.sums.assign(one.metric->number_of_sums(classes_.value_or(0)), 0.0);
     metrics_.push_back(std::move(one));
   }
   kept_.keys.resize(keys_.size());
@@ -128,7 +143,7 @@ const MetricSet::One& MetricSet::one(const std::string& name) const {
   return metrics_[static_cast<size_t>(known - names_.begin())];
 }
 
-bool MetricSet::takes_any_labels(const std::string& name) const { return one(name).metric->info().any_labels; }
+const Metric::Info& MetricSet::info(const std::string& name) const { return one(name).metric->info(); }
 
 double MetricSet::cost(const std::string& name, double value) const {
   const Metric& metric = *one(name).metric;
@@ -139,24 +154,29 @@ double MetricSet::cost(const std::string& name, double value) const {
 
 void MetricSet::add(const Tensor& scores, const Tensor& labels, const KeyedJaggedTensor* columns,
                     const Tensor& weights) {
-  if (scores.dtype() != DType::kFloat32 || labels.dtype() != DType::kFloat32 || scores.numel() != labels.numel()) {
-    fail(Code::kInvalidArgument, "metrics need as many float32 scores as labels, not ", scores.numel(), " ",
-         to_string(scores.dtype()), " and ", labels.numel(), " ", to_string(labels.dtype()));
+  TESSERA_CHECK(classes_.has_value(), "a set that takes samples knows whether there are classes");
+  const int64_t samples = labels.numel(), each = std::max<int64_t>(1, *classes_);
+  if (scores.dtype() != DType::kFloat32 || labels.dtype() != DType::kFloat32 || scores.numel() != samples * each) {
+    fail(Code::kInvalidArgument, "metrics need ", each == 1 ? "" : str_cat(each, " times "),
+         "as many float32 scores as labels, not ", scores.numel(), " ", to_string(scores.dtype()), " and ", samples,
+         " ", to_string(labels.dtype()));
   }
-  if (weights.defined() && (weights.dtype() != DType::kFloat32 || weights.numel() != scores.numel()))
-    fail(Code::kInvalidArgument, "metrics need as many float32 weights as scores, not ", weights.numel(), " ",
-         to_string(weights.dtype()), " for ", scores.numel());
-  if (scores.numel() == 0) return;
+  if (weights.defined() && (weights.dtype() != DType::kFloat32 || weights.numel() != samples))
+    fail(Code::kInvalidArgument, "metrics need as many float32 weights as labels, not ", weights.numel(), " ",
+         to_string(weights.dtype()), " for ", samples);
+  if (samples == 0) return;
   const std::span<const float> s(scores.data<float>(), static_cast<size_t>(scores.numel()));
-  const std::span<const float> y(labels.data<float>(), s.size());
+  const std::span<const float> y(labels.data<float>(), static_cast<size_t>(samples));
   const auto broken = std::find_if(s.begin(), s.end(), [](float v) { return std::isnan(v); });
   if (broken != s.end()) fail(Code::kInvalidArgument, "score ", broken - s.begin(), " of this batch is not a number");
-  keep_keys(columns, scores.numel());
+  if (*classes_ > 0 && !std::all_of(s.begin(), s.end(), [](float v) { return std::isfinite(v); }))
+    fail(Code::kInvalidArgument, "metrics of classes need finite scores, but one of this batch is infinite");
+  keep_keys(columns, samples);
   const std::span<const float> w = weights.defined() ? weights.span<float>() : std::span<const float>();
   add_any(s, y, w);
-  samples_ += scores.numel();
+  samples_ += samples;
   if (!keeps_) return;
-  keep_weights(w, s.size());
+  keep_weights(w, y.size());
   kept_.scores.insert(kept_.scores.end(), s.begin(), s.end());
   kept_.labels.insert(kept_.labels.end(), y.begin(), y.end());
 }
@@ -172,8 +192,10 @@ void MetricSet::add_any(std::span<const float> scores, std::span<const float> la
   std::optional<Wide> wide;
   for (One& one : metrics_) {
     if (one.metric->info().pieces != Pieces::kAny) continue;
-    if (!wide) wide.emplace(scores, labels, weights, logits_);
-    one.metric->add(wide->samples(), one.sums);
+    if (!wide) wide.emplace(scores, labels, weights, logits_ && *classes_ == 0);
+    MetricSamples samples = wide->samples();
+    samples.classes = *classes_;
+    one.metric->add(samples, one.sums);
   }
 }
 

@@ -97,9 +97,9 @@ TEST(HeadMetrics, FitTheHeads) {
     }
   };
   EXPECT_THAT(error({heads[1]}, {"ne"}), HasSubstr("\"stars.ne\" asks for it"));
-  EXPECT_EQ(
-      error(heads, {"clicks.auc?bins=9"}),
-      "there is no metric \"clicks.auc?bins=9\": no head of the model is called \"clicks\"; the nearest is \"click\"");
+  EXPECT_EQ(error(heads, {"clicks.auc?bins=9"}),
+            "there is no metric \"clicks.auc?bins=9\": no head of the model that metrics judge is called \"clicks\"; "
+            "the nearest is \"click\"");
   EXPECT_THAT(error(heads, {"click.auk"}), HasSubstr("there is no metric \"auk\"; the nearest is \"auc\""));
   EXPECT_THAT(error(heads, {"acme.lift"}), HasSubstr("there is no metric \"acme.lift\"; the nearest is "));
   EXPECT_THAT(error(heads, {"auc", "click.auc"}), HasSubstr("\"auc\" is asked for twice"));
@@ -175,7 +175,9 @@ TEST(Metrics, SaturatedLogitsCountAsTheirScoresDo) {
 
 TEST(Metrics, WhatIsNotDefinedIsNaN) {
   for (const std::string& name : metric_names()) {
-    const bool grouped = error_of({name}) != "no error";
+    const std::string refused = error_of({name});
+    if (refused.find("needs a head of classes") != std::string::npos) continue;  // classes_test.cc
+    const bool grouped = refused != "no error";
     const std::string full = grouped ? name + "?key=user" : name;
     EXPECT_TRUE(std::isnan(MetricSet({full}).values()[full])) << full;
   }

@@ -1,5 +1,7 @@
 #include "metrics/rec_metrics.h"
 
+#include <algorithm>
+
 #include "metrics/formulas.h"
 #include "plugin/component_name.h"
 #include "tessera/error.h"
@@ -17,30 +19,34 @@ MetricPtr as_torchrec(const std::string& name) {
 
 RecMetric::RecMetric(const std::string& name, int64_t window_size) : RecMetric(name, as_torchrec(name), window_size) {}
 
-RecMetric::RecMetric(const std::string& name, MetricPtr metric, int64_t window_size)
-    : name_(name), metric_(std::move(metric)), window_size_(window_size) {
+RecMetric::RecMetric(const std::string& name, MetricPtr metric, int64_t window_size, int64_t classes)
+    : name_(name), metric_(std::move(metric)), window_size_(window_size), classes_(classes) {
   if (window_size < 1)
     fail(Code::kInvalidArgument, "a window of ", window_size, " samples is not possible: give 1 or more");
   if (metric_->info().pieces == Metric::Pieces::kGroup)
     fail(Code::kInvalidArgument, "the metric \"", name, "\" needs whole groups of samples, which a window splits");
-  if (metric_->info().pieces == Metric::Pieces::kAny) lifetime_.resize(static_cast<size_t>(metric_->info().sums));
+  if (metric_->info().least_classes > classes)
+    fail(Code::kInvalidArgument, "the metric \"", name, "\" needs a head of ", metric_->info().least_classes,
+         " or more classes, but here are ", classes);
+  if (metric_->info().pieces == Metric::Pieces::kAny) lifetime_.resize(metric_->number_of_sums(classes));
 }
 
 void RecMetric::update(std::span<const double> predictions, std::span<const double> labels,
                        std::span<const double> weights) {
-  if (labels.size() != predictions.size() || (!weights.empty() && weights.size() != predictions.size())) {
+  const auto each = static_cast<size_t>(std::max<int64_t>(1, classes_));
+  if (labels.size() * each != predictions.size() || (!weights.empty() && weights.size() != labels.size())) {
     fail(Code::kInvalidArgument, "a batch has ", predictions.size(), " predictions, ", labels.size(), " labels and ",
          weights.size(), " weights, but needs the same number of each");
   }
-  const std::vector<double> ones(weights.empty() ? predictions.size() : 0, 1.0);
+  const std::vector<double> ones(weights.empty() ? labels.size() : 0, 1.0);
   if (weights.empty()) weights = ones;
   if (lifetime_.empty()) {
     for (size_t i = 0; i < predictions.size(); ++i) newest_.push_back({predictions[i], labels[i], weights[i]});
     while (std::ssize(newest_) > window_size_) newest_.pop_front();
     return;
   }
-  Batch batch{std::ssize(predictions), std::vector<double>(lifetime_.size())};
-  metric_->add({predictions, predictions, labels, weights}, batch.sums);
+  Batch batch{std::ssize(labels), std::vector<double>(lifetime_.size())};
+  metric_->add({predictions, predictions, labels, weights, classes_}, batch.sums);
   for (size_t k = 0; k < lifetime_.size(); ++k) lifetime_[k] += batch.sums[k];
   window_.push_back(std::move(batch));
   int64_t samples = 0;

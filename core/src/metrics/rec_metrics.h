@@ -26,11 +26,11 @@ class RecMetric {
   // `window_size` samples. kInvalidArgument: a metric over groups, a window below 1, or an error of make_metric().
   // kNotFound: no such metric.
   RecMetric(const std::string& name, int64_t window_size);
-  // Does the same for an existing metric, under the name `name`.
-  RecMetric(const std::string& name, MetricPtr metric, int64_t window_size);
+  // Does the same for an existing metric, under the name `name`. `classes`: those of MetricSamples.
+  RecMetric(const std::string& name, MetricPtr metric, int64_t window_size, int64_t classes = 0);
 
-  // Predictions are probabilities (or any numbers, if the metric takes any). Weights are not negative; empty: all 1.
-  // kInvalidArgument: something else, or lengths differ.
+  // Predictions are probabilities (or any numbers, if the metric takes any), or logits [samples, classes]. Weights are
+  // not negative; empty: all 1. kInvalidArgument: something else, or lengths differ.
   void update(std::span<const double> predictions, std::span<const double> labels, std::span<const double> weights);
 
   // Returns each value as "lifetime_<name>" and "window_<name>". Per-sample metrics have only the window.
@@ -55,7 +55,7 @@ class RecMetric {
 
   std::string name_;
   MetricPtr metric_;
-  int64_t window_size_;
+  int64_t window_size_, classes_;
   std::vector<double> lifetime_;
   std::deque<Batch> window_;
   std::deque<Sample> newest_;  // for per-sample metrics

@@ -65,6 +65,13 @@ bool has_precision(const Runtime& runtime, const std::string& layer, const Devic
   return (static_cast<const tsr_module*>(component.api)->flags & TSR_MODULE_PRECISION) != 0;
 }
 
+bool is_loss_of_classes(const Runtime& runtime, const std::string& layer) {
+  const std::string name = layer.substr(0, layer.find('?'));
+  const std::string found = find_layer(runtime, name, kDLCPU), id = found.empty() ? name : found;
+  if (!runtime.has(TSR_MODULE_KIND, id)) return false;
+  return (static_cast<const tsr_module*>(runtime.component(TSR_MODULE_KIND, id).api)->flags & TSR_MODULE_CLASSES) != 0;
+}
+
 ComponentPtr create_layer(const Runtime& runtime, const std::string& layer, const std::string& options,
                           const DeviceStreamPtr& stream) {
   const std::string id = find_layer(runtime, layer, type_of(stream));

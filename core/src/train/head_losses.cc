@@ -157,6 +157,7 @@ HeadLosses::HeadLosses(const Runtime& runtime, const ModelGraph& graph, const La
     where_.push_back(find_where(heads_[h], options_.labels));
     widths_.push_back(layers.head_width(h));
     losses_.push_back(make_loss(runtime, heads_[h], widths_[h]));
+    of_classes_.push_back(losses_[h] != nullptr && is_loss_of_classes(runtime, heads_[h].loss));
     groups_.emplace_back(heads_[h].groups.empty() ? std::vector<IdFeature>()
                                                   : std::vector<IdFeature>{{heads_[h].groups}});
   }
@@ -165,7 +166,8 @@ HeadLosses::HeadLosses(const Runtime& runtime, const ModelGraph& graph, const La
 std::vector<Prediction> HeadLosses::predictions() const {
   std::vector<Prediction> out;
   for (size_t h = 0; h < heads_.size(); ++h) {
-    if (predicts(h)) out.push_back({heads_[h].name, labels_[h], losses_[h] == nullptr, where_[h]});
+    const int64_t classes = of_classes_[h] ? widths_[h] : 0;
+    if (predicts(h)) out.push_back({heads_[h].name, labels_[h], losses_[h] == nullptr, where_[h], classes});
   }
   return out;
 }

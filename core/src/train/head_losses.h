@@ -31,8 +31,8 @@ class HeadLosses {
   double train(size_t head, const Tensor& input, const Batch& batch, double scale, const StepInfo& step);
   // Index of the head's label in the batch.
   size_t label(size_t head) const { return labels_[head]; }
-  // True if the head gives one value per sample, which is compared with a label.
-  bool predicts(size_t head) const { return widths_[head] == 1; }
+  // True if the head's values are compared with a label: one value per sample, or one for each class.
+  bool predicts(size_t head) const { return widths_[head] == 1 || of_classes_[head]; }
   std::vector<Prediction> predictions() const;  // only of heads that predict
   // Reserves memory for the gradient of a head's input, [samples, 1].
   const Tensor& reserve(size_t head, int64_t samples);
@@ -47,6 +47,7 @@ class HeadLosses {
   std::vector<size_t> labels_;                       // by head
   std::vector<std::optional<size_t>> where_;         // by head, Prediction::where
   std::vector<int64_t> widths_;                      // by head
+  std::vector<bool> of_classes_;                     // by head: its loss is one of classes
   std::vector<std::unique_ptr<DenseLayer>> losses_;  // by head; null: kOwnLoss
   std::vector<IdInputs> groups_;                     // by head, of one feature or none
   std::vector<Tensor> memory_, grads_;               // by head

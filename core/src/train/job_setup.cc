@@ -43,7 +43,7 @@ ShardingPlan read_plan(const std::string& path) {
 std::vector<Prediction> named_heads(const Config& config) {
   if (config.model.type != kGraphType) return {{}};
   std::vector<Prediction> out;
-  for (const HeadConfig& h : config.heads) out.push_back({h.name});
+  for (const HeadConfig& h : config.heads) out.push_back({.head = h.name, .classes = std::nullopt});
   return out;
 }
 
@@ -72,8 +72,8 @@ void check_labels(const Config& config, const std::vector<Prediction>& heads, co
     const Prediction& head = heads[m.head];
     const auto of = std::find_if(config.heads.begin(), config.heads.end(),
                                  [&](const HeadConfig& h) { return h.name == head.head; });
-    if (head.logits || of == config.heads.end() || !is_real(of->label)) continue;
-    if (!MetricSet({m.name}, {&runtime}).takes_any_labels(m.name))
+    if (head.logits || head.classes > 0 || of == config.heads.end() || !is_real(of->label)) continue;
+    if (!MetricSet({m.name}, {.runtime = &runtime, .classes = head.classes}).info(m.name).any_labels)
       fail(Code::kInvalidArgument, "the metric \"", m.name, "\" needs labels from 0 to 1, but the label \"", of->label,
            "\" of the head \"", head.head, "\" may be any number (real = true); rmse, mae and ndcg fit such labels");
   }

@@ -10,14 +10,15 @@ TrainingMetrics::TrainingMetrics(const MetricsConfig& config, std::vector<Predic
                                  int world_size)
     : heads_(std::move(heads)) {
   for (const HeadMetric& m : head_metrics(heads_, config.training, &runtime)) {
-    const bool groups = !MetricSet({m.name}, {&runtime}).keys().empty();
+    const int64_t classes = heads_[m.head].classes.value_or(0);
+    const bool groups = !MetricSet({m.name}, {.runtime = &runtime, .classes = classes}).keys().empty();
     MetricPtr metric = groups ? nullptr : make_metric(m.name, &runtime);
     if (groups || metric->info().pieces != Metric::Pieces::kAny)
       fail(Code::kInvalidArgument, "metrics.training has \"", m.name, "\", which wants ",
            groups ? "all samples of a group" : "all samples",
            " together, but training batches are not kept: auc?bins=1000 is one for these");
-    metrics_.emplace_back(m.head,
-                          RecMetric(m.shown, std::move(metric), std::max<int64_t>(1, config.window / world_size)));
+    metrics_.emplace_back(
+        m.head, RecMetric(m.shown, std::move(metric), std::max<int64_t>(1, config.window / world_size), classes));
   }
 }
 

@@ -16,8 +16,14 @@ import threading
 import warnings
 from typing import Any, Dict, List, Optional
 
-LARGER_IS_BETTER = ("auc", "gauc", "accuracy", "precision", "recall", "ndcg", "hit_rate", "recall_at_k", "mrr")
-SMALLER_IS_BETTER = ("logloss", "normalized_entropy", "ne", "mse", "rmse", "mae")
+OF_CLASSES = ("multiclass_accuracy", "multiclass_recall", "macro_precision", "macro_recall", "macro_f1")
+LARGER_IS_BETTER = (
+    "auc", "gauc", "accuracy", "precision", "recall", "ndcg", "hit_rate", "recall_at_k", "mrr", *OF_CLASSES,
+)  # fmt: skip
+SMALLER_IS_BETTER = (
+    "logloss", "normalized_entropy", "ne", "mse", "rmse", "mae",
+    "multiclass_logloss", "multiclass_normalized_entropy",
+)  # fmt: skip
 DEFAULT_SPACES = (
     "table_defaults.optimizer.learning_rate=log:0.001..0.2",
     "dense_optimizer.learning_rate=log:0.0001..0.02",

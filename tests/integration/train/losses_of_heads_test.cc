@@ -107,6 +107,51 @@ std::string liked(const std::string& loss) {
   return str_cat("[[head]]\nname = \"like\"\ninput = \"top\"\nlabel = \"liked\"\n", loss);
 }
 
+// "NAME 0.1234", as training and predict print a metric of the test.
+std::string formatted_value(const std::string& name, const json& report) {
+  char text[32];
+  std::snprintf(text, sizeof(text), " %.4f", report.at("test").at(name).get<double>());
+  return name + text;
+}
+
+// Two ranks come to the values of one; validation, progressive evaluation and predict have them too.
+TEST_F(LossesOfHeads, ClassesHaveMetrics) {
+  const std::string judged = std::string(kClasses) + R"([metrics]
+names = ["multiclass_logloss", "multiclass_accuracy", "macro_f1", "multiclass_recall?k=2"]
+training = ["multiclass_accuracy"]
+[validation]
+fraction = 0.2
+monitor = "multiclass_accuracy"
+patience = 2
+)";
+  succeed({"train", "--config", job(3, judged), "--save", file("saved")});
+  const json one = report();
+  EXPECT_GT(one.at("test").at("multiclass_accuracy").get<double>(), 0.95);
+  EXPECT_GT(one.at("test").at("macro_f1").get<double>(), 0.95);
+  EXPECT_LT(one.at("test").at("multiclass_logloss").get<double>(), 0.2);
+  EXPECT_GE(one.at("test").at("multiclass_recall?k=2"), one.at("test").at("multiclass_accuracy"));
+  EXPECT_EQ(one.at("test").at("samples"), 600);
+  EXPECT_GT(one.at("train").at("metrics").at("window_multiclass_accuracy").get<double>(), 0.5);
+  EXPECT_TRUE(one.at("validations").at(0).contains("macro_f1"));
+  const std::string printed = succeed({"predict", "--model", file("saved"), "--config", job(3, judged), "--part",
+                                       "test", "--output", file("scores.csv")});
+  EXPECT_THAT(printed, HasSubstr(formatted_value("multiclass_accuracy", one)));
+  EXPECT_THAT(printed, HasSubstr(formatted_value("multiclass_logloss", one)));
+
+  succeed({"train", "--config", job(3, judged), "--nproc", "2"});
+  for (const auto& [name, value] : one.at("test").items())
+    EXPECT_NEAR(report().at("test").at(name).get<double>(), value.get<double>(), 0.02) << name;
+
+  const auto with = [&](const std::string& name) {
+    return std::vector<std::string>{"train", "--config", job(3, kClasses), "--set", "metrics.names=[\"" + name + "\"]"};
+  };
+  expect_refused(with("auc"), HasSubstr("the metric \"auc\" judges one value for each sample, but the model predicts "
+                                        "classes: take one of classes, such as multiclass_accuracy"));
+  expect_refused(with("multiclass_accuracy?k=3"), HasSubstr("is always 1 for 3 classes: take a k below 3"));
+  expect_refused({"train", "--config", job(1, liked("")), "--set", "metrics.names=[\"macro_f1\"]"},
+                 HasSubstr("no head has a loss of classes, such as softmax_cross_entropy"));
+}
+
 TEST_F(LossesOfHeads, OneUsersItemsAreRanked) {
   const std::string ranked = "[metrics]\nnames = [\"like.gauc?key=user\"]\n";
   for (const char* loss :

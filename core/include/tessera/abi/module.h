@@ -33,6 +33,9 @@ extern "C" {
  * rounded. Parameters, gradients and sums are float32 in any case. create() gives TSR_UNAVAILABLE if this machine lacks
  * what the precision needs. The core passes a job's precision only to layers with this flag, a hint. */
 #define TSR_MODULE_PRECISION 0x1u
+/* It is a loss of classes: the first input has a value for each class, the second the number of the class from 0 on,
+ * and the model's probabilities are the softmax of the values. The core judges such heads by metrics of classes. */
+#define TSR_MODULE_CLASSES 0x2u
 /* Its training calls need tsr_module_call::sum_over_ranks if there are several ranks. Without this flag that function
  * is NULL. */
 #define TSR_MODULE_SUMS_OVER_RANKS 0x10000u
@@ -135,7 +138,7 @@ typedef struct tsr_module_context tsr_module_context;
 /* The functions of a layer. */
 typedef struct tsr_module {
   uint32_t struct_size;
-  uint32_t flags; /* TSR_MODULE_PRECISION, TSR_MODULE_SUMS_OVER_RANKS */
+  uint32_t flags; /* TSR_MODULE_PRECISION, TSR_MODULE_CLASSES, TSR_MODULE_SUMS_OVER_RANKS */
 
   /* [any-thread] Fills `out` for the i-th parameter. TSR_OUT_OF_RANGE: there are no more. */
   tsr_code (*parameter)(void* self, uint32_t i, tsr_parameter* out, tsr_error* err);

@@ -9,6 +9,8 @@
 //   static constexpr uint32_t kFlags = TSR_MODULE_SUMS_OVER_RANKS;
 // A class with the option "precision" declares
 //   static constexpr bool kPrecision = true;
+// A loss of classes (TSR_MODULE_CLASSES) declares
+//   static constexpr bool kClasses = true;
 // A class that computes each row by itself, whose outputs have the rows of its inputs, declares
 //   static constexpr bool kRowByRow = true;
 // It then takes sequences as it takes batches: outputs() and the call look to it as if each row were a sample.
@@ -138,11 +140,10 @@ class Module {
   }
   template <class C>
   static constexpr uint32_t flags_of() {
-    if constexpr (requires { C::kPrecision; }) {
-      return C::kFlags | (C::kPrecision ? TSR_MODULE_PRECISION : 0);
-    } else {
-      return C::kFlags;
-    }
+    uint32_t flags = C::kFlags;
+    if constexpr (requires { C::kPrecision; }) flags |= C::kPrecision ? TSR_MODULE_PRECISION : 0;
+    if constexpr (requires { C::kClasses; }) flags |= C::kClasses ? TSR_MODULE_CLASSES : 0;
+    return flags;
   }
   template <class C>
   static constexpr bool row_by_row() {
