@@ -35,6 +35,8 @@ const char* in_words(Form form) {
       return "texts";
     case Form::kLists:
       return "lists";
+    case Form::kVectors:
+      return "vectors";
     case Form::kNested:
       return "nested values";
   }
@@ -72,6 +74,7 @@ class Comparison {
           str_cat("the training files have ", in_words(train_.form), ", these have ", in_words(now_.form), example()));
     missing();
     words();
+    if (now_.form == Form::kVectors) return vectors();
     if (now_.form == Form::kTimes) return times();
     const bool number = now_.form == Form::kNumbers || now_.form == Form::kWritten;
     number && !counts_things() ? numbers() : values();
@@ -110,6 +113,14 @@ class Comparison {
     const auto form = [](const ColumnSeen& c) { return c.time_format.empty() ? "ISO 8601" : c.time_format.c_str(); };
     if (now_.time_format != train_.time_format)
       say(str_cat("the training files have times in the form ", form(train_), ", these in the form ", form(now_)));
+  }
+
+  void vectors() {
+    if (now_.vector.width() != train_.vector.width())
+      say(str_cat("the training files have vectors of ", train_.vector.width(), " numbers, these of ",
+                  now_.vector.width()));
+    if (now_.vector.broken > 0 && train_.vector.broken == 0)
+      say(str_cat(now_.vector.broken, " values of the vectors are missing or infinite"));
   }
 
   void numbers() {

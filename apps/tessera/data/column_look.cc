@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "data/odd_texts.h"
 #include "data/time_format.h"
@@ -34,6 +35,14 @@ ColumnLook::Kind ColumnLook::kind_of(std::string_view field, double& number) {
   return Kind::kText;
 }
 
+void ColumnLook::end_list(int64_t length) {
+  lengths_.add(static_cast<double>(length));
+  if (length == 0)
+    ++empty_lists_;
+  else
+    shortest_ = shortest_ == 0 ? length : std::min(shortest_, length);
+}
+
 uint64_t ColumnLook::add(std::string_view field, bool tail) {
   ++fields_;
   tail_fields_ += tail ? 1 : 0;
@@ -44,6 +53,7 @@ uint64_t ColumnLook::add(std::string_view field, bool tail) {
     pattern_hash_ = pattern_hash_ * kOdd;
     return hash;
   }
+  if (!list_) vectors_.add(field);
   if (const auto found = found_.find(hash); found != found_.end()) {
     Entry& entry = entries_[found->second];
     pattern_hash_ = pattern_hash_ * kOdd + found->second + 1;
@@ -126,11 +136,13 @@ void ColumnLook::forms(ColumnSeen& out, bool words_may_miss) const {
   if (out.form == Form::kNumbers || out.form == Form::kTimes) {
     out.missing += out.form == Form::kTimes ? words_ : words;
     out.numbers = out.form == Form::kTimes ? days_ : numbers_;
+    if (take_vectors(out)) return;
     for (const Entry& e : entries_) {
       if (e.kind == Kind::kWord) out.missing_words.push_back(e.value.text);
     }
     return;
   }
+  if (take_vectors(out)) return;
   if (list_) {
     out.form = Form::kLists;
     return;
@@ -144,6 +156,29 @@ void ColumnLook::forms(ColumnSeen& out, bool words_may_miss) const {
   if (out.items.separator() != 0) out.form = Form::kLists;
   if (out.form == Form::kTexts || (out.form == Form::kLists && out.items.separator() == ',' && !out.items.bracketed()))
     take_written(out);
+}
+
+// Recognises lists of numbers, and sets the form if all rows have equally many.
+bool ColumnLook::take_vectors(ColumnSeen& out) const {
+  constexpr int64_t kCategory = 10;  // mean rows of each text from which two numbers, "5.5 6.5", may be a name
+  VectorSeen& v = out.vector;
+  if (list_) {
+    const int64_t rows = lengths_.count() - empty_lists_;
+    if (weighted_ || texts_ > 0 || times_ > 0 || rows < 2 || numbers_.whole() == numbers_.count()) return false;
+    v.least = shortest_, v.most = static_cast<int64_t>(lengths_.most());
+    v.rows = rows, v.empty = empty_lists_, v.broken = words_ + empty_;
+    constexpr double kMost = std::numeric_limits<float>::max();
+    if (numbers_.least() < -kMost || numbers_.most() > kMost) v.broken = std::max<int64_t>(v.broken, 1);
+    v.smallest = numbers_.least(), v.largest = numbers_.most(), v.bracketed = true;
+  } else {
+    v = vectors_.seen();
+    const bool repeats = !estimate_ && kCategory * std::ssize(entries_) <= v.rows;
+    if (v.most == 2 && !v.bracketed && repeats) v = VectorSeen();
+    v.empty += v.most > 0 ? empty_ : 0;
+  }
+  if (v.width() < 2) return false;
+  out.form = Form::kVectors;
+  return true;
 }
 
 namespace {

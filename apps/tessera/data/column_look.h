@@ -11,6 +11,7 @@
 #include "data/hyperloglog.h"
 #include "data/list_text.h"
 #include "data/number_summary.h"
+#include "data/vector_look.h"
 #include "data/written_number.h"
 
 namespace tessera::cli {
@@ -22,7 +23,8 @@ enum class Form {
   kTimes,    // each value is a date, or a date and a time
   kTexts,
   kLists,
-  kNested  // begins with [ or { but is not a list of items: JSON, lists of lists
+  kVectors,  // lists of as many numbers in each row, some of which are not whole
+  kNested    // begins with [ or { but is not a list of items: JSON, lists of lists
 };
 
 struct ColumnSeen {
@@ -50,6 +52,7 @@ struct ColumnSeen {
   bool list = false;                       // the file format has lists, so fields are list values
   bool weighted = false;                   // a list whose items have weights
   ListText items;                          // kLists made of texts
+  VectorSeen vector;                       // lists of numbers of any length, if some of them are not whole
   NumberSummary lengths;                   // kLists: items of each row that has a value
   uint64_t words_hash = 0;                 // hash over all fields in order; equal columns have equal hashes
   uint64_t pattern_hash = 0;               // the same for columns that are equal except for their words, if exact
@@ -74,7 +77,7 @@ class ColumnLook {
   // `tail` is true for rows in the last tenth. Returns a hash of the field.
   uint64_t add(std::string_view field, bool tail);
   // The row whose items have been added is a list of that many.
-  void end_list(int64_t length) { lengths_.add(static_cast<double>(length)); }
+  void end_list(int64_t length);
   // `words_may_miss`: the reader has an option that treats words such as NA as missing numbers.
   ColumnSeen seen(bool words_may_miss) const;
 
@@ -91,6 +94,7 @@ class ColumnLook {
   void follow(double number);
   void remember(size_t entry);
   void forms(ColumnSeen& out, bool words_may_miss) const;
+  bool take_vectors(ColumnSeen& out) const;
   void take_written(ColumnSeen& out) const;
   bool take_own_words(ColumnSeen& out, bool words_may_miss) const;
   bool take_other_times(ColumnSeen& out) const;
@@ -105,6 +109,8 @@ class ColumnLook {
   int64_t fields_ = 0, tail_fields_ = 0, empty_ = 0, words_ = 0, times_ = 0, texts_ = 0;
   bool hours_ = false, repeated_ = false;
   NumberSummary numbers_, days_, lengths_;
+  VectorLook vectors_;                      // of texts
+  int64_t shortest_ = 0, empty_lists_ = 0;  // lists of the file format: the least length above 0
   int64_t tail_numbers_ = 0;
   double tail_sum_ = 0;
   double previous_ = 0;

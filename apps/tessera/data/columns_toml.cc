@@ -25,7 +25,7 @@ class Writer {
   // The same text for a column that the job leaves out.
   std::string left_out(const ColumnSeen& c, const Decision& d);
 
-  std::vector<std::string> tables;
+  std::vector<std::string> tables, vectors;
   size_t dense = 0;
 
  private:
@@ -34,6 +34,7 @@ class Writer {
   std::string table(const ColumnSeen& c, const std::string& what, const std::string& keys);
   std::string number(const ColumnSeen& c, const std::string& what, const std::string& keys);
   std::string ids(const ColumnSeen& c) const;
+  std::string vector(const ColumnSeen& c);
 
   bool mean_;
   bool first_ = true;  // no section of the column has been written yet
@@ -81,6 +82,22 @@ std::string Writer::ids(const ColumnSeen& c) const {
   return out + (c.form == Form::kLists && mean_ ? "pooling = \"mean\"\n" : "");
 }
 
+std::string Writer::vector(const ColumnSeen& c) {
+  // Layers name a vector, and some names mean something else there.
+  const bool free = c.name != "dense" && c.name != "pooled" && c.name.find(':') == std::string::npos;
+  std::string out = free ? section(c, "") : "";
+  for (int i = 1; !free && out.empty(); ++i) {
+    name_ = str_cat("vector_", i);
+    if (taken_.insert(name_).second)
+      out = str_cat("[[column]]\nname = ", quoted(name_), "\ncolumn = ", quoted(c.name), "\n");
+  }
+  vectors.push_back(name_);
+  out += str_cat("as = \"vector\"\nwidth = ", c.vector.width(), "\n");
+  if (!c.vector.bracketed && c.vector.separator != ' ')
+    out += str_cat("separator = ", quoted(std::string(1, c.vector.separator)), "\n");
+  return str_cat(out, "missing = 0", c.vector.empty > 0 ? "" : "  # here no row needs it", '\n');
+}
+
 bool is_skewed(const ColumnSeen& c) {
   constexpr double kSkewed = 10;  // largest number divided by the mean
   return c.numbers.least() >= 0 && c.numbers.most() > kSkewed * c.numbers.mean();
@@ -125,6 +142,7 @@ std::string Writer::feature(const ColumnSeen& c, const Decision& d) {
     return out + number(c, "days",
                         str_cat("take = \"days\"\n", keys, missing_key(c, "mean"), "transform = \"standardise\"\n"));
   }
+  if (d.vector) return vector(c);
   if (d.dense) out += number(c, "", dense_keys(c));
   if (d.ids) out += table(c, d.dense ? "value" : "", ids(c));
   if (d.was_missing) out += number(c, "missing", "take = \"missing\"\n" + words_key(c));
@@ -134,13 +152,22 @@ std::string Writer::feature(const ColumnSeen& c, const Decision& d) {
 }
 
 std::string Writer::left_out(const ColumnSeen& c, const Decision& d) {
-  const size_t tables_before = tables.size(), dense_before = dense;
+  const size_t tables_before = tables.size(), vectors_before = vectors.size(), dense_before = dense;
   std::string out = feature(c, d);
-  tables.resize(tables_before), dense = dense_before;
+  tables.resize(tables_before), vectors.resize(vectors_before), dense = dense_before;
   return out;
 }
 
 std::string other_note(const ColumnSeen& c, const Decision& d) {
+  if (d.vector)
+    return comment(
+        str_cat("A guess: the ", c.vector.width(),
+                " numbers of each row are taken for a vector, which the layers "
+                "\"first\" and \"deep\" have among their inputs. If they are ids, write ids = \"vocabulary\" "
+                "instead of as, width and missing, and take the name out of these inputs."));
+  if ((c.form == Form::kLists || c.list) && c.vector.most > 0)
+    return comment(str_cat("The items are numbers, ", c.vector.least, " to ", c.vector.most,
+                           " in a row, and are taken for ids. A vector would have as many in each row."));
   if (c.form == Form::kWritten && c.written.ambiguous)
     return comment(
         str_cat("The comma in ", quoted(c.values.front().text),
@@ -214,8 +241,7 @@ std::string other_label(const ColumnSeen& c, const Decision& d, Writer& writer, 
                                     ". If it is a feature that is known before the label, "
                                     "use:"));
   out += commented(feature);
-  if (d.dense && !any_dense)
-    out += comment("Then set the inputs of the layers \"first\" and \"deep\" to [\"dense\", \"pooled\"].");
+  if (d.dense && !any_dense) out += comment("Then add \"dense\" to the inputs of the layers \"first\" and \"deep\".");
   if (form == LabelForm::kNone || c.missing > 0) return out;
   return out + comment("To predict it as well, name both with --label, separated by a comma.");
 }
@@ -239,6 +265,12 @@ std::string column_text(const ColumnSeen& c, const Decision& d, Writer& writer, 
 std::string summary(const ColumnSeen& c) {
   if (!c.unknown_type.empty()) return str_cat("of the type ", c.unknown_type);
   if (c.form == Form::kEmpty) return str_cat(c.fields, " rows, all empty");
+  if (c.form == Form::kVectors)
+    return str_cat("lists of ", c.vector.width(), " numbers, ", short_number(c.vector.smallest), " to ",
+                   short_number(c.vector.largest),
+                   c.vector.empty > 0
+                       ? str_cat(", ", c.vector.empty, " of ", c.vector.rows + c.vector.empty, " rows without any")
+                       : "");
   std::string out =
       str_cat(c.exact ? "" : "about ", c.distinct, c.form == Form::kLists ? " different items" : " different");
   if (is_number(c))
@@ -285,7 +317,7 @@ ColumnsToml columns_toml(const std::vector<ColumnSeen>& columns, const std::vect
       out.text +=
           comment(str_cat("If ", quoted(c.name), " is another label, or is known only after the label, leave it out."));
   }
-  out.tables = writer.tables, out.dense = writer.dense;
+  out.tables = writer.tables, out.vectors = writer.vectors, out.dense = writer.dense;
   return out;
 }
 

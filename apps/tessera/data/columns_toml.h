@@ -12,9 +12,10 @@ namespace tessera::cli {
 
 struct ColumnsToml {
   std::string text;
-  std::vector<std::string> tables;  // id columns, each of which is a table
-  size_t dense = 0;                 // number of dense columns
-  bool missing_words = false;       // a dense column has words such as NA that the reader must treat as missing
+  std::vector<std::string> tables;   // id columns, each of which is a table
+  std::vector<std::string> vectors;  // names of vector columns, which layers take
+  size_t dense = 0;                  // number of dense columns
+  bool missing_words = false;        // a dense column has words such as NA that the reader must treat as missing
 };
 
 ColumnsToml columns_toml(const std::vector<ColumnSeen>& columns, const std::vector<Decision>& decisions,

@@ -91,7 +91,14 @@ std::string why_left_out(const ColumnSeen& c, Contents& contents) {
   if (const ColumnSeen* original = contents.original_of(c)) return str_cat("it is a copy of ", quoted(original->name));
   if (c.distinct == 1 && c.missing == 0) return str_cat("each row has the same value, ", quoted(c.values.front().text));
   if (c.form == Form::kNested) return "its fields begin with a bracket and are not lists of items";
-  if (c.form == Form::kTimes || is_epoch(c)) return {};
+  if (c.form == Form::kVectors && c.vector.broken > 0)
+    return str_cat("its lists of ", c.vector.width(), " numbers are a vector, but ", c.vector.broken,
+                   c.vector.broken == 1 ? " of their values is" : " of their values are",
+                   " missing or infinite, such as NaN: write numbers there, or leave these rows out");
+  if (c.form == Form::kTimes || c.form == Form::kVectors || is_epoch(c)) return {};
+  if (c.form == Form::kTexts && c.vector.most > 0)
+    return str_cat("its rows have lists of ", c.vector.least, " to ", c.vector.most,
+                   " numbers, and a vector has as many in each row");
   if (is_key(c))
     return c.counts ? "it counts the rows: each has a larger whole number than the one before"
                     : "it numbers the rows: each has a different whole number";
@@ -151,6 +158,10 @@ void as_feature(const ColumnSeen& c, Decision& d) {
   constexpr int64_t kOften = 200;  // mean rows per number from which it can be learned as an id
   if (c.form == Form::kTimes || is_epoch(c)) {
     d.times = true;
+    return;
+  }
+  if (c.form == Form::kVectors) {
+    d.vector = true;
     return;
   }
   const bool as_doubles = is_number(c) && (c.distinct == 1 || c.numbers.least() < c.numbers.most());

@@ -17,6 +17,7 @@ struct Decision {
   bool dense = false;        // use the number itself
   bool ids = false;          // a table row for each value, or for each item of a list
   bool buckets = false;      // a table row for each range of the number
+  bool vector = false;       // use the list of numbers itself
   bool was_missing = false;  // also a dense feature that is 1 if the number is missing
   bool times = false;        // hour, weekday and days of a time
 };

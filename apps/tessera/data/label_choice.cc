@@ -48,7 +48,7 @@ std::string why_not(const ColumnSeen& c) {
   if (!c.unknown_type.empty())
     return str_cat("column ", quoted(c.name), " has the type ", c.unknown_type, ", of which no values can be read");
   if (c.form == Form::kEmpty) return str_cat("column ", quoted(c.name), " is empty: each row needs a label");
-  if (c.form == Form::kLists)
+  if (c.form == Form::kLists || c.form == Form::kVectors)
     return str_cat("column ", quoted(c.name), " has lists, but a label is a number or a word");
   if (c.form == Form::kTimes)
     return str_cat("column ", quoted(c.name), " has times (", some_values(c), "), but a label is a number or a word");

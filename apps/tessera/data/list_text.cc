@@ -40,17 +40,6 @@ std::string_view without_blanks(std::string_view text) {
                                          : text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
 }
 
-// Finds the text between the brackets of "[3, 17]". Returns false if it is not a list of items in brackets.
-bool between_brackets(std::string_view text, std::string_view& out) {
-  text = trimmed(text);
-  if (text.size() < 2 || !opens_list(text)) return false;
-  if (const std::string_view list = sdk::list_inside(text); !list.empty()) text = list;
-  if (text.back() != (text.front() == '[' ? ']' : text.front() == '{' ? '}' : ')')) return false;
-  out = without_blanks(text.substr(1, text.size() - 2));
-  const bool pairs = text.front() == '{' && out.find(':') != std::string_view::npos;
-  return !pairs && out.find_first_of("[]{}") == std::string_view::npos;
-}
-
 std::string_view without_quotes(std::string_view item) {
   item = sdk::item_inside(item);
   const bool prefixed = item.size() > 2 && std::string_view("uUbB").find(item[0]) != std::string_view::npos;
@@ -66,6 +55,16 @@ std::string_view trimmed(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t");
   return first == std::string_view::npos ? std::string_view()
                                          : text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
+
+bool list_in_brackets(std::string_view text, std::string_view& out) {
+  text = trimmed(text);
+  if (text.size() < 2 || !opens_list(text)) return false;
+  if (const std::string_view list = sdk::list_inside(text); !list.empty()) text = list;
+  if (text.back() != (text.front() == '[' ? ']' : text.front() == '{' ? '}' : ')')) return false;
+  out = without_blanks(text.substr(1, text.size() - 2));
+  const bool pairs = text.front() == '{' && out.find(':') != std::string_view::npos;
+  return !pairs && out.find_first_of("[]{}") == std::string_view::npos;
 }
 
 namespace {
@@ -145,7 +144,7 @@ bool ListText::take_brackets(const std::vector<Value>& values) {
     all += times;
     opened += opens_list(field) ? times : 0;
     std::string_view inside;
-    if (!between_brackets(field, inside)) continue;
+    if (!list_in_brackets(field, inside)) continue;
     lists += times;
     commas += inside.find(',') != std::string_view::npos ? times : 0;
     several += inside.find_first_of(", ") != std::string_view::npos ? times : 0;
@@ -160,7 +159,7 @@ bool ListText::take_brackets(const std::vector<Value>& values) {
   Items items;
   for (const auto& [text, times, tail] : values) {
     std::string_view inside = text;
-    between_brackets(text, inside);
+    list_in_brackets(text, inside);
     int64_t length = 0;
     for (std::string_view rest = inside; !sdk::finished(rest);) {
       const std::string_view item = without_quotes(without_blanks(sdk::cut(rest, separator)));

@@ -14,6 +14,9 @@ namespace tessera::cli {
 // `text` without blanks and tabs at its ends.
 std::string_view trimmed(std::string_view text);
 
+// Finds the text between the brackets of "[3, 17]". Returns false if it is not a list of items in brackets.
+bool list_in_brackets(std::string_view text, std::string_view& inside);
+
 class ListText {
  public:
   // One distinct field, and the number of rows that have it.

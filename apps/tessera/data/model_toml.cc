@@ -63,7 +63,9 @@ class Graph {
  public:
   Graph(const ColumnsToml& features, int64_t dim) : dim_(dim), taken_(features.tables.begin(), features.tables.end()) {
     taken_.insert({"dense", "pooled", "row", "label"});
+    taken_.insert(features.vectors.begin(), features.vectors.end());
     inputs_ = features.dense > 0 ? R"("dense", "pooled")" : R"("pooled")";
+    for (const std::string& vector : features.vectors) inputs_ += ", " + quoted(vector);
   }
 
   std::string shared(bool several, bool real);

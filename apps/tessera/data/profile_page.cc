@@ -83,6 +83,7 @@ std::string role_of(const Decision& d) {
     case Decision::Kind::kFeature:
       break;
   }
+  if (d.vector) return "a vector";
   if (d.times) return "a time: hour, weekday and days";
   if (d.dense && d.ids) return "a number, and an id";
   return d.dense ? "a number" : "ids";
@@ -91,6 +92,7 @@ std::string role_of(const Decision& d) {
 }  // namespace
 
 void add_histograms(PageParts* parts, const ColumnSeen& c) {
+  if (c.form == Form::kVectors) return;  // summary() has their numbers
   const bool numbers = c.form == Form::kNumbers || c.form == Form::kWritten || c.form == Form::kTimes;
   const bool few = c.exact && c.distinct <= static_cast<int64_t>(kMostBins);
   add_histogram(parts,

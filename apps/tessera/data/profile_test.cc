@@ -179,6 +179,75 @@ TEST(ColumnLook, ListsInBrackets) {
   EXPECT_EQ(look("a", 200, [](int i) { return str_cat("[", i % 5, " ", i % 7, "]"); }).items.separator(), ' ');
 }
 
+TEST(ColumnLook, ListsOfNumbersThatAreNotWholeAreVectors) {
+  const auto number = [](int i) { return str_cat(i % 2 == 0 ? "" : "-", i % 3, ".", i % 97); };
+  const auto row = [&](int i, const std::string& between) {
+    return str_cat(number(i), between, number(i + 1), between, i % 4, between, "1e-3");
+  };
+  using Notation = std::pair<std::string, std::string>;
+  for (const auto& [open, between] :
+       std::vector<Notation>{{"", "|"}, {"", " "}, {"", ", "}, {"[", " "}, {"[", ", "}, {"array([", ",\n  "}}) {
+    const std::string close = open == "[" ? "]" : open.empty() ? "" : "], dtype=float32)";
+    const ColumnSeen c = look("photo", 300, [&, o = open, b = between](int i) { return o + row(i, b) + close; });
+    EXPECT_EQ(c.form, Form::kVectors) << open << between;
+    EXPECT_EQ(c.vector.width(), 4) << open << between;
+    EXPECT_EQ(c.vector.bracketed, !open.empty());
+    EXPECT_EQ(c.vector.broken, 0);
+  }
+  EXPECT_EQ(look("a", 300, [&](int i) { return i % 9 == 0 ? "" : row(i, "|"); }).vector.empty, 34);
+  // More different texts than are kept.
+  const ColumnSeen many = look("a", 3000, [&](int i) { return str_cat(row(i, " "), " 0.", i); }, {100, 1000});
+  EXPECT_EQ(many.form, Form::kVectors);
+  EXPECT_EQ(look("a", 3000, [&](int i) { return i == 2999 ? "a b" : row(i, " "); }, {100, 1000}).form, Form::kTexts);
+}
+
+TEST(ColumnLook, OtherListsAreNoVectors) {
+  const auto form = [](const std::function<std::string(int)>& field) { return look("a", 300, field).form; };
+  EXPECT_EQ(form([](int i) { return str_cat("[", i % 5, ", ", i % 7, "]"); }), Form::kLists) << "ids";
+  EXPECT_EQ(form([](int i) { return str_cat("[", i % 5, ".0, ", i % 7, ".0]"); }), Form::kLists) << "ids as floats";
+  EXPECT_EQ(form([](int i) { return str_cat(i % 5, "|", i % 7); }), Form::kLists);
+  EXPECT_EQ(form([](int i) { return str_cat("1,", 100 + i, ".5"); }), Form::kWritten) << "one number";
+  EXPECT_EQ(form([](int i) { return i % 2 == 0 ? "5.5 6.5" : "7.5 8.5"; }), Form::kTexts) << "two categories";
+  EXPECT_EQ(form([](int i) { return str_cat("[", i % 5, ".5]"); }), Form::kLists) << "one item";
+  const ColumnSeen differ = look("a", 300, [](int i) { return i % 2 == 0 ? "[0.5, 1.5]" : "[2.5]"; });
+  EXPECT_EQ(differ.form, Form::kLists);
+  EXPECT_EQ(differ.vector.width(), 0);
+}
+
+// Parquet has lists of its own, from which items come one by one.
+TEST(ColumnLook, TypedListsOfNumbers) {
+  const auto typed = [](const std::vector<std::vector<std::string>>& rows) {
+    ColumnLook look("photo", true, false, {});
+    for (const auto& row : rows) {
+      for (const std::string& item : row) look.add(item, false);
+      look.end_list(std::ssize(row));
+    }
+    return look.seen(true);
+  };
+  const ColumnSeen vectors = typed({{"0.5", "1"}, {}, {"-2.5", "0"}});
+  EXPECT_EQ(vectors.form, Form::kVectors);
+  EXPECT_EQ(vectors.vector.width(), 2);
+  EXPECT_EQ(summary(vectors), "lists of 2 numbers, -2.5 to 1, 1 of 3 rows without any");
+  EXPECT_NE(typed({{"1", "2"}, {"3", "4"}}).form, Form::kVectors) << "ids";
+  const ColumnSeen differ = typed({{"0.5", "1"}, {"2.5"}});
+  EXPECT_EQ(differ.vector.width(), 0);
+  EXPECT_THAT(columns_toml({differ}, {Decision{.ids = true}}, {}).text,
+              HasSubstr("The items are numbers, 1 to 2 in a row, and are taken for ids."));
+  EXPECT_NE(typed({{"a", "1.5"}, {"2.5", "b"}}).form, Form::kVectors);
+
+  Labels labels;
+  labels.columns = {0};
+  for (const std::string word : {"nan", "", "inf", "1e300"}) {
+    const std::vector<ColumnSeen> columns = {look("click", 4, [](int i) { return str_cat(i % 2); }),
+                                             typed({{"0.5", "1"}, {"0.25", word}})};
+    EXPECT_EQ(columns[1].form, Form::kVectors) << word;
+    const Decision d = decide(columns, labels)[1];
+    EXPECT_EQ(d.kind, Decision::Kind::kLeftOut) << word;
+    EXPECT_THAT(d.reason,
+                HasSubstr("its lists of 2 numbers are a vector, but 1 of their values is missing or infinite"));
+  }
+}
+
 TEST(ColumnLook, SetsAndTuplesAreLists) {
   EXPECT_EQ(look("a", 200, [](int i) { return str_cat("{'a", i % 5, "', 'b", i % 7, "'}"); }).distinct, 12);
   EXPECT_EQ(look("a", 200, [](int i) { return str_cat("(", i % 5, ", ", i % 7, ")"); }).distinct, 7);
