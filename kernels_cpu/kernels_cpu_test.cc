@@ -559,6 +559,9 @@ TEST(Optimizers, WrongOptionsAreRefused) {
       {"exact_adagrad", R"({"weight_decay": 0.5, "weight_decay_mode": "none"})", "set it to l2 or decouple"},
       {"sgd", R"({"dampening": 0.5})", "\"dampening\" is 0.5, but it needs momentum"},
       {"sgd", R"({"momentum": 0.9, "nesterov": true, "dampening": 0.5})", "and not Nesterov's"},
+      {"adadelta", R"({"rho": 1})", "\"rho\" is 1 but must be at least 0 and below 1"},
+      {"adadelta", R"({"eps": 0})", "\"eps\" is 0, with which no row would ever move"},
+      {"adadelta", R"({"beta1": 0.9})", "unknown option \"beta1\""},
       {"exact_rowwise_adagrad", R"({"weight_decay": 0.5})", "set it to l2 or decouple"},
       {"adam", R"({"weight_decay": 0.5, "weight_decay_mode": "l2"})", "has no choice of modes"},
       {"lars_sgd", R"({"weight_decay": 0.5, "weight_decay_mode": "decouple"})", "has no choice of modes"},
@@ -594,6 +597,52 @@ std::vector<float> updated(TestHost& host, const std::string& optimizer, const s
     api->update_row(part.raw.self, &update, kDim, weight.data(), grads[step - 1].data(), states);
   }
   return weight;
+}
+
+// Recorded: three steps of torch.optim.Adadelta (PyTorch 2). The row of 4 columns is repeated in one of 20, and
+// in one of 16, which has a loop of its own.
+TEST(Optimizers, AdadeltaIsPyTorchs) {
+  TestHost host;
+  const std::vector<float> start = {0.5f, -1, 2, 0.25f};
+  const std::vector<float> grads[] = {{0.1f, -0.2f, 0.3f, 1}, {-0.4f, 0.1f, 0.5f, 0.2f}, {0, 0.3f, -0.1f, 2}};
+  struct Recorded {
+    const char* options;
+    std::vector<float> weights, square_avg, acc_delta;
+  };
+  const Recorded all[] = {{R"({})",
+                           {0.50118953f, -1.00292134f, 1.99400377f, 0.241867319f},
+                           {0.0152100008f, 0.0131400004f, 0.0307900012f, 0.484600008f},
+                           {2.51238089e-06f, 2.79975734e-06f, 2.28006775e-06f, 2.52512677e-06f}},
+                          {R"({"learning_rate": 0.5, "eps": 1e-3, "weight_decay": 0.5})",
+                           {0.44227919f, -0.899960339f, 1.85919321f, 0.117468648f},
+                           {0.0184816625f, 0.0548625179f, 0.404630572f, 0.547675669f},
+                           {0.00176186569f, 0.00132308027f, 0.00240212795f, 0.0025571445f}}};
+  const auto often = [](const std::vector<float>& of, size_t times) {
+    std::vector<float> out;
+    for (size_t i = 0; i < times; ++i) out.insert(out.end(), of.begin(), of.end());
+    return out;
+  };
+  for (const char* isa : kIsas) {
+    if (!runs_here(host, isa)) continue;
+    for (const Recorded& want : all) {
+      for (const size_t times : {1, 4, 5}) {
+        const Part part(TESSERA_OPTIMIZERS, "adadelta", host, want.options, isa);
+        ASSERT_EQ(part.code, TSR_OK) << part.message;
+        const auto* api = static_cast<const tsr_optimizer*>(part.raw.component->api);
+        std::vector<float> weight = often(start, times), squares(weight.size()), steps(weight.size());
+        float* const states[] = {squares.data(), steps.data()};
+        for (int64_t step = 1; step <= 3; ++step) {
+          const tsr_update update{sizeof(tsr_update), 0, api->learning_rate(part.raw.self), step};
+          const std::vector<float> grad = often(grads[step - 1], times);
+          api->update_row(part.raw.self, &update, static_cast<int64_t>(weight.size()), weight.data(), grad.data(),
+                          states);
+        }
+        expect_near(weight, often(want.weights, times), 1e-6f, 1e-7f, "weights");
+        expect_near(squares, often(want.square_avg, times), 1e-6f, 1e-9f, "square_avg");
+        expect_near(steps, often(want.acc_delta, times), 2e-6f, 1e-12f, "acc_delta");
+      }
+    }
+  }
 }
 
 // docs/config.md on weight decay of FBGEMM's optimizers that have none there: in every instruction set, for widths with

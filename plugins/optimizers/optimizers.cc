@@ -1,5 +1,5 @@
-// The optimizers of FBGEMM as optimizer/1 components: options, constants of a step, and the choice of instruction set.
-// The formulas are in row_updates.inc.
+// The optimizers of FBGEMM, and SGD and Adadelta of PyTorch, as optimizer/1 components: options, constants of a step,
+// and the choice of instruction set. The formulas are in row_updates.inc.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -211,6 +211,39 @@ class Sgd : public sdk::Optimizer {
   const RowUpdates& formulas_;
 };
 
+// torch.optim.Adadelta with its options.
+class Adadelta : public sdk::Optimizer {
+ public:
+  static constexpr const char* kFormula = "tessera.adadelta/1";
+  explicit Adadelta(sdk::Options& options)
+      : learning_rate_(number_in(options, "learning_rate", 1, INFINITY)), update_(best_row_updates().adadelta) {
+    terms_.eps = static_cast<float>(number_in(options, "eps", 1e-6, INFINITY));
+    terms_.weight_decay = static_cast<float>(number_in(options, "weight_decay", 0, INFINITY));
+    terms_.rho = static_cast<float>(number_in(options, "rho", 0.9, 1));
+    if (terms_.eps == 0)
+      sdk::fail(TSR_INVALID_ARGUMENT, "option \"eps\" is 0, with which no row would ever move: it must be above 0");
+  }
+  double learning_rate() const { return learning_rate_; }
+  std::vector<State> states() const {
+    return {{"square_avg", TSR_STATE_PER_ELEMENT}, {"acc_delta", TSR_STATE_PER_ELEMENT}};
+  }
+  void update_rows(const tsr_update& update, int64_t dim, int64_t count, float* const* weights,
+                   const float* const* grads, float* const* row_states) const noexcept {
+    Terms step = terms_;
+    step.learning_rate = static_cast<float>(update.learning_rate);
+    update_(step, Rows{dim, count, weights, grads, row_states});
+  }
+  void update_row(const tsr_update& update, int64_t dim, float* weight, const float* grad,
+                  float* const* row_states) const noexcept {
+    update_rows(update, dim, 1, &weight, &grad, row_states);
+  }
+
+ private:
+  double learning_rate_;
+  Terms terms_{};
+  UpdateRows update_;
+};
+
 // Leaves rows unchanged; their gradients are handed out.
 class None : public sdk::Optimizer {
  public:
@@ -237,4 +270,5 @@ TESSERA_PLUGIN(
         {.id = "partial_rowwise_lamb", .version = "0.1.0", .about = "LAMB, second moment per row"}),
     component<LarsSgd>({.id = "lars_sgd", .version = "0.1.0", .about = "momentum SGD, rate scaled by norms per row"}),
     component<Sgd>({.id = "sgd", .version = "0.1.0", .about = "torch.optim.SGD: momentum has a state"}),
+    component<Adadelta>({.id = "adadelta", .version = "0.1.0", .about = "torch.optim.Adadelta"}),
     component<None>({.id = "none", .version = "0.1.0", .about = "hands gradients out, updates nothing"}));

@@ -21,6 +21,7 @@ struct Terms {
   float momentum;
   bool nesterov;
   float undamped;  // factor of the gradient in the momentum: 1 - dampening
+  float rho;       // decay of Adadelta's means of squares
 };
 
 // Row i has weights[i], grads[i] and states[k * count + i]; they do not overlap.
@@ -45,6 +46,7 @@ struct RowUpdates {
   UpdateRows lars_sgd;
   UpdateRows decayed_sgd;   // without momentum and therefore without a state
   UpdateRows momentum_sgd;  // with weight decay of 0 or more
+  UpdateRows adadelta;
 };
 
 namespace portable {

@@ -12,11 +12,12 @@ namespace {
 
 // The constants of the options below.
 constexpr double kEps = 0.01, kBeta1 = 0.9, kBeta2 = 0.999, kEta = 0.001, kMomentum = 0.9, kDampening = 0.25,
-                 kDecay = 0.01;
+                 kDecay = 0.01, kRho = 0.9;
 #define VERIFY_EPS R"({"eps": 0.01})"
 #define VERIFY_MOMENTS R"({"eps": 0.01, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.01})"
 #define VERIFY_NESTEROV R"({"momentum": 0.9, "nesterov": true, "weight_decay": 0.01})"
 #define VERIFY_DAMPENED R"({"momentum": 0.9, "dampening": 0.25})"
+#define VERIFY_ADADELTA R"({"eps": 0.01, "rho": 0.9, "weight_decay": 0.01})"
 #define VERIFY_LARS R"({"eta": 0.001, "momentum": 0.9, "weight_decay": 0.01})"
 
 double squares(const std::vector<double>& x) {
@@ -45,6 +46,18 @@ void dampened_sgd(const tsr_update& u, PlainState& row) {
     double& m = row.states[0][d];
     m = u.step == 1 ? row.grad[d] : kMomentum * m + (1 - kDampening) * row.grad[d];
     row.weights[d] -= u.learning_rate * m;
+  }
+}
+
+// torch.optim.Adadelta.
+void adadelta(const tsr_update& u, PlainState& row) {
+  for (size_t d = 0; d < row.weights.size(); ++d) {
+    const double g = row.grad[d] + kDecay * row.weights[d];
+    double &square = row.states[0][d], &mean_step = row.states[1][d];
+    square = kRho * square + (1 - kRho) * g * g;
+    const double step = std::sqrt(mean_step + kEps) / std::sqrt(square + kEps) * g;
+    mean_step = kRho * mean_step + (1 - kRho) * step * step;
+    row.weights[d] -= u.learning_rate * step;
   }
 }
 
@@ -134,6 +147,11 @@ const std::vector<Formula>& formulas() {
        {kElement},
        "m = momentum m + (1 - dampening) g, but m = g in step 1, w -= lr m",
        dampened_sgd},
+      {"adadelta",
+       VERIFY_ADADELTA,
+       {kElement, kElement},
+       "s = rho s + (1 - rho) g g, step = sqrt(u + eps) / sqrt(s + eps) g, u likewise of steps, w -= lr step",
+       adadelta},
       {"two_states", "{}", {kElement, kRow}, "s += g g, n += 1, w -= lr g / sqrt(s n)", two_states, 0.25},
   };
   return all;
