@@ -146,6 +146,28 @@ def test_keyed_tensors_regroup_with_gradients():
         tt.KeyedTensor.regroup([one], [["d"]])
 
 
+def test_keys_of_keyed_tensors_share_one_backward():
+    start = torch.arange(12.0).reshape(2, 6).requires_grad_()
+    keyed = tt.KeyedTensor(["a", "b", "c"], [1, 2, 3], start * 1)
+    with torch.no_grad():
+        assert not keyed["a"].requires_grad
+    a, b = keyed["a"], keyed["b"]
+    assert a.grad_fn is b.grad_fn and a.grad_fn is not None  # a slice for each key would have its own
+    assert b.tolist() == [[1, 2], [7, 8]] and b.data_ptr() == keyed.values()[:, 1:].data_ptr()
+    (2 * a).sum().backward(retain_graph=True)
+    (3 * keyed["b"] * keyed["b"].detach()).sum().backward()
+    assert start.grad.tolist() == [[2, 3, 6, 0, 0, 0], [2, 21, 24, 0, 0, 0]]
+    keyed.values().mul_(2)  # parts that were made before are not taken
+    assert keyed["c"].tolist() == [[6, 8, 10], [18, 20, 22]]
+    with pytest.raises(RuntimeError, match="inplace"):
+        keyed["c"].relu_()
+    assert copy.copy(keyed)["c"].tolist() == keyed["c"].tolist()
+    with pytest.raises(KeyError, match="there is no key d"):
+        keyed["d"]
+    part = tt.KeyedTensor(["a", "b"], [1, 2], start * 1)  # the values have more
+    assert part["b"].tolist() == [[1, 2], [7, 8]] and part["b"].grad_fn is not None
+
+
 def test_jagged_tensors():
     kjt = batch()
     assert kjt.stride() == 2 and kjt.length_per_key() == [3, 2] and kjt.offsets().tolist() == [0, 1, 3, 5, 5]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -22,6 +22,9 @@ class KeyedTensor:
     ) -> None:
         """offset_per_key and index_per_key follow from the others."""
         self._keys, self._length_per_key, self._values, self._key_dim = keys, length_per_key, values, key_dim
+        self._places: Optional[Dict[str, Tuple[int, int]]] = None  # the begin and the width of each key
+        self._parts: Optional[Dict[str, Tensor]] = None  # of the values when they had version _parts_version
+        self._parts_version = 0
 
     def wait(self) -> KeyedTensor:
         """Itself: the lookup is done. TorchRec's programs ask for it."""
@@ -73,10 +76,31 @@ class KeyedTensor:
         return KeyedTensor(self._keys, self._length_per_key, moved, self._key_dim)
 
     def __getitem__(self, key: str) -> Tensor:
-        if key not in self._keys:
+        parts = self._parts_with_gradient()
+        if parts is not None and key in parts:
+            return parts[key]
+        if self._places is None:
+            self._places = dict(zip(self._keys, zip(self.offset_per_key(), self._length_per_key)))
+        if key not in self._places:
             raise KeyError(f"there is no key {key}; there are {', '.join(self._keys)}")
-        i = self._keys.index(key)
-        return self._values.narrow(self._key_dim, self.offset_per_key()[i], self._length_per_key[i])
+        return self._values.narrow(self._key_dim, *self._places[key])
+
+    def _parts_with_gradient(self) -> Optional[Dict[str, Tensor]]:
+        """The part of each key if a backward may follow, else None. One split serves all keys, because the backward of
+        a slice for each key fills and adds the gradient of all keys each time."""
+        values = self._values
+        if not (isinstance(values, Tensor) and values.requires_grad and torch.is_grad_enabled()):
+            return None
+        if torch.compiler.is_compiling() or torch.jit.is_tracing():
+            return None
+        if self._parts is None or self._parts_version != values._version:
+            if sum(self._length_per_key) != values.shape[self._key_dim]:
+                return None
+            self._parts, self._parts_version = self.to_dict(), values._version
+        return self._parts
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {**self.__dict__, "_parts": None}
 
     def to_dict(self) -> Dict[str, Tensor]:
         """The part of each key."""
