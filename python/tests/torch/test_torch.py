@@ -2,6 +2,7 @@
 
 import copy
 import os
+import pickle
 import socket
 import subprocess
 import sys
@@ -150,7 +151,7 @@ def test_keys_of_keyed_tensors_share_one_backward():
     start = torch.arange(12.0).reshape(2, 6).requires_grad_()
     keyed = tt.KeyedTensor(["a", "b", "c"], [1, 2, 3], start * 1)
     with torch.no_grad():
-        assert not keyed["a"].requires_grad
+        assert keyed["a"].grad_fn is None
     a, b = keyed["a"], keyed["b"]
     assert a.grad_fn is b.grad_fn and a.grad_fn is not None  # a slice for each key would have its own
     assert b.tolist() == [[1, 2], [7, 8]] and b.data_ptr() == keyed.values()[:, 1:].data_ptr()
@@ -164,8 +165,35 @@ def test_keys_of_keyed_tensors_share_one_backward():
     assert copy.copy(keyed)["c"].tolist() == keyed["c"].tolist()
     with pytest.raises(KeyError, match="there is no key d"):
         keyed["d"]
+    assert pickle.loads(pickle.dumps(tt.KeyedTensor(["a"], [2], torch.ones(1, 2))))["a"].tolist() == [[1, 1]]
     part = tt.KeyedTensor(["a", "b"], [1, 2], start * 1)  # the values have more
     assert part["b"].tolist() == [[1, 2], [7, 8]] and part["b"].grad_fn is not None
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+def test_gradients_beside_each_other_are_not_copied(samples):
+    start, lengths = torch.randn(samples, 6).requires_grad_(), [1, 2, 3]
+    given, wanted = [], torch.randn(samples, 9)
+    values = start * 1
+    values.register_hook(given.append)
+    keyed = tt.KeyedTensor(list("abc"), lengths, values)
+    low = torch.randn(samples, 3)
+    torch.cat([low, *(keyed[key] for key in "abc")], 1).backward(wanted, retain_graph=True)
+    assert torch.equal(given[0], wanted[:, 3:]) and given[0].data_ptr() == wanted[:, 3:].data_ptr()
+    for order in ("acb", "ab", "c", "bca", "aabc"):  # these are copied, and all have the same gradients as slices
+        start.grad, begins = None, {"a": (0, 1), "b": (1, 2), "c": (3, 3)}
+        joined = torch.cat([keyed[key] for key in order], 1)
+        out = torch.randn_like(joined)
+        joined.backward(out, retain_graph=True)
+        found, start.grad = start.grad, None
+        torch.cat([values.narrow(1, *begins[key]) for key in order], 1).backward(out, retain_graph=True)
+        assert torch.equal(found, start.grad)
+    parts = [torch.randn(samples, n) for n in lengths]
+    torch.autograd.backward([keyed[key] for key in "abc"], parts, retain_graph=True)
+    assert torch.equal(given[-1], torch.cat(parts, 1))
+    (twice,) = torch.autograd.grad((keyed["b"] ** 3).sum(), start, create_graph=True)
+    (second,) = torch.autograd.grad(twice.sum(), start)
+    assert torch.allclose(second[:, 1:3], 6 * start[:, 1:3]) and not second[:, [0, 3, 4, 5]].any()
 
 
 def test_jagged_tensors():

@@ -2,10 +2,62 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
+
+
+def _in_graph() -> bool:
+    """True if PyTorch compiles, traces or transforms what is called."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._are_functorch_transforms_active()
+
+
+class _Parts(torch.autograd.Function):
+    """``torch.split``, whose backward copies nothing if the gradients lie beside each other in memory. They do after
+    the parts were concatenated in their order."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, lengths: List[int], dim: int) -> Tuple[Tensor, ...]:
+        """The parts."""
+        ctx.set_materialize_grads(False)
+        ctx.whole = values.shape, lengths, dim
+        return torch.split(values, lengths, dim)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Optional[Tensor]) -> Tuple[Optional[Tensor], None, None]:
+        """The gradient of the values."""
+        shape, lengths, dim = ctx.whole
+        if not torch.is_grad_enabled():
+            whole = _beside(grads, shape, lengths, dim)
+            if whole is not None:
+                return whole, None, None
+        some = next((grad for grad in grads if grad is not None), None)
+        if some is None:
+            return None, None, None
+        of_part = list(shape)
+        for i, grad in enumerate(grads):
+            if grad is None:
+                of_part[dim] = lengths[i]
+                grads = (*grads[:i], some.new_zeros(of_part), *grads[i + 1 :])
+        return torch.cat(grads, dim), None, None  # type: ignore[arg-type]
+
+
+def _beside(grads: Sequence[Optional[Tensor]], shape: Sequence[int], lengths: List[int], dim: int) -> Optional[Tensor]:
+    """The tensor of which these are the parts, if they are one after the other in the memory of one tensor."""
+    first = grads[0] if grads else None
+    if first is None or type(first) is not Tensor or first.layout is not torch.strided or first.is_neg():
+        return None
+    strides, address = first.stride(), first.data_ptr()
+    width = first.element_size() * strides[dim]
+    for grad, length in zip(grads, lengths):
+        if grad is None or grad.data_ptr() != address or grad.stride() != strides:
+            return None
+        address += width * length
+    last = sum((n - 1) * stride for n, stride in zip(shape, strides)) + first.storage_offset()
+    if 0 in shape or (last + 1) * first.element_size() > first.untyped_storage().nbytes():
+        return None
+    return first.as_strided(shape, strides)
 
 
 class KeyedTensor:
@@ -86,17 +138,16 @@ class KeyedTensor:
         return self._values.narrow(self._key_dim, *self._places[key])
 
     def _parts_with_gradient(self) -> Optional[Dict[str, Tensor]]:
-        """The part of each key if a backward may follow, else None. One split serves all keys, because the backward of
-        a slice for each key fills and adds the gradient of all keys each time."""
+        """The part of each key if a backward may follow, else None. One function serves all keys, because the backward
+        of a slice for each key fills and adds the gradient of all keys each time."""
         values = self._values
         if not (isinstance(values, Tensor) and values.requires_grad and torch.is_grad_enabled()):
             return None
-        if torch.compiler.is_compiling() or torch.jit.is_tracing():
-            return None
         if self._parts is None or self._parts_version != values._version:
-            if sum(self._length_per_key) != values.shape[self._key_dim]:
+            if _in_graph() or sum(self._length_per_key) != values.shape[self._key_dim]:
                 return None
-            self._parts, self._parts_version = self.to_dict(), values._version
+            parts = _Parts.apply(values, self._length_per_key, self._key_dim)
+            self._parts, self._parts_version = dict(zip(self._keys, parts)), values._version
         return self._parts
 
     def __getstate__(self) -> Dict[str, Any]:
