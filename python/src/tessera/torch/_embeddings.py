@@ -274,8 +274,7 @@ class Embeddings(nn.Module):
 
     def after_update(self) -> None:
         """Lets autograd know that rows have changed."""
-        for parameter in self._fused:
-            torch.autograd.graph.increment_version(parameter)
+        _weights.count_writes(self._fused)
 
     def _asked(self) -> Tensor:
         """Lets rows of tables with an optimizer have a backward, as TorchRec's have, even if it updates none."""

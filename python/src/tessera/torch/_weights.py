@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 import weakref
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
@@ -50,6 +51,22 @@ def trained_in_backward(parameter: Tensor) -> bool:
     place = table_of(parameter)
     fused = place is not None and place[0]._optimizer(place[1]) is not None
     return fused or hasattr(parameter, "_in_backward_optimizers")
+
+
+@functools.lru_cache(maxsize=None)
+def _counts_lists() -> bool:
+    """True if PyTorch counts the writes of several tensors in one call. 2.4 takes one tensor at a time."""
+    try:
+        torch.autograd.graph.increment_version([torch.zeros(())])
+    except (TypeError, RuntimeError):
+        return False
+    return True
+
+
+def count_writes(parameters: List[nn.Parameter]) -> None:
+    """Lets autograd know that these have been written."""
+    for written in [parameters] if _counts_lists() else parameters:
+        torch.autograd.graph.increment_version(written)
 
 
 _watched: WeakIdKeyDictionary = WeakIdKeyDictionary()
