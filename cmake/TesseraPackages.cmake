@@ -5,7 +5,7 @@ function(tessera_note name state text)
 endfunction()
 
 find_package(Threads REQUIRED)
-find_package(Boost 1.81 CONFIG REQUIRED COMPONENTS filesystem program_options)
+find_package(Boost 1.81 CONFIG REQUIRED COMPONENTS program_options)
 find_package(nlohmann_json 3.11 CONFIG REQUIRED)
 find_package(tomlplusplus 3.3 CONFIG REQUIRED)
 find_package(dlpack CONFIG REQUIRED)

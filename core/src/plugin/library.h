@@ -1,6 +1,8 @@
 // One plugin file. Its note is read when it is found. It is opened when it is first needed, and never closed.
 #pragma once
 
+// Boost.DLL uses std::filesystem, because Debian's static libboost_filesystem cannot be part of a shared library.
+#define BOOST_DLL_USE_STD_FS
 #include <boost/dll/shared_library.hpp>
 #include <optional>
 #include <string>
