@@ -20,6 +20,7 @@ option(TESSERA_TESTS "Build the tests" ON)
 option(TESSERA_TOOLS "Build bench, conformance, calibrate, verify, the examples, and a proxy for trials of tcp" ON)
 option(TESSERA_BENCHMARKS "Build microbenchmarks (libbenchmark-dev)" OFF)
 option(TESSERA_UNITY "Compile a target's sources folder by folder in one go: a third of the time from scratch" OFF)
+option(TESSERA_QUICK "Optimise code less that does no work for a batch: two thirds of the compiler's time for it" OFF)
 option(TESSERA_WERROR "Warnings are errors" OFF)
 option(TESSERA_COVERAGE "Count which lines of the core and of tcp run (scripts/dev/coverage)" OFF)
 set(TESSERA_SANITIZE "" CACHE STRING "Sanitizers for everything, e.g. address,undefined or thread")
@@ -225,7 +226,18 @@ endfunction()
 # tessera_small(TARGET): optimises for size, because the target does no work for a batch.
 function(tessera_small target)
   if(NOT TESSERA_SANITIZE AND NOT TESSERA_COVERAGE)
-    target_compile_options(${target} PRIVATE -Os)
+    target_compile_options(${target} PRIVATE $<IF:$<BOOL:${TESSERA_QUICK}>,-Og,-Os>)
+  endif()
+endfunction()
+
+# tessera_rare(TARGET [LEVEL]): with TESSERA_QUICK the target is optimised less, by -Og or by LEVEL, because it works
+# when a job starts or a command is given.
+function(tessera_rare target)
+  if(TESSERA_QUICK)
+    target_compile_options(${target} PRIVATE ${ARGN})
+    if(NOT ARGN)
+      target_compile_options(${target} PRIVATE -Og)
+    endif()
   endif()
 endfunction()
 
