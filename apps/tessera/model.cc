@@ -93,7 +93,8 @@ void print_text(const InferenceModel& model) {
     if (!drawn.empty()) std::cout << wrapped(str_cat("ids drawn in training, not read: ", list(drawn)), "  ", "    ");
   }
   std::cout << wrapped(str_cat("ids out of range are ", policy(d.bounds_check), "; weights are ",
-                               d.is_weighted ? "allowed" : "not allowed"),
+                               d.is_weighted ? "allowed" : "not allowed",
+                               model.int8_weights.empty() ? "" : "; dense layers are in int8"),
                        "  ", "    ")
             << '\n';
   size_t widest = 8;
@@ -144,6 +145,7 @@ json to_json(const InferenceModel& model) {
       out["heads"].push_back({{"name", h.name}, {"input", h.input}, {"loss", h.loss}, {"label", h.label}});
   }
   out.update({{"is_weighted", d.is_weighted}, {"out_of_range", policy(d.bounds_check)}});
+  if (!model.int8_weights.empty()) out["dense_precision"] = d.dense_precision;
   out["features"] = json::array();
   for (const ModelFeature& f : d.features)
     out["features"].push_back({{"name", f.name}, {"ids", f.ids}, {"tables", f.tables}});

@@ -35,26 +35,34 @@ struct QuantizeArguments {
   PackOptions pack;
   FloatModelOptions model;
   RecalibrateOptions recalibrate;
+  bool int8_layers = false;
 };
 
-Options options_of(QuantizeArguments* out, std::string* weights, std::vector<std::string>* tables, std::string* bounds,
-                   std::string* calibrate) {
+// Options that are words.
+struct QuantizeWords {
+  std::string weights = "int8", dense = "fp32", bounds, calibrate;
+  std::vector<std::string> tables;
+};
+
+Options options_of(QuantizeArguments* out, QuantizeWords* words) {
   Options options("quantize", "--load CHECKPOINT --save MODEL [OPTIONS]");
   auto add = options.add_options();
   add("load", po::value(&out->load)->value_name("CHECKPOINT"),
       "checkpoint of tessera train, or safetensors with the names of a TorchRec DLRM or of the config's layers "
       "(docs/models.md)");
   add("save", po::value(&out->save)->value_name("MODEL"), "new directory for the packed model");
-  add("weights", po::value(weights)->value_name("FORMAT"),
+  add("weights", po::value(&words->weights)->value_name("FORMAT"),
       "format of the rows: fp32, fp16, fp8, int8 (default), int4 or int2");
-  add("table", po::value(tables)->value_name("NAME=FORMAT"), "format of one table; may be repeated");
+  add("dense", po::value(&words->dense)->value_name("FORMAT"),
+      "dense layers: fp32 (default), or int8, for predictions with weights and activations in 8 bits");
+  add("table", po::value(&words->tables)->value_name("NAME=FORMAT"), "format of one table; may be repeated");
   add("config", po::value(&out->config)->value_name("FILE"),
       "the job, for features and pooling of the tables and for layers of a graph; its data are scored before and "
       "after packing");
   add("set", po::value(&out->overrides)->value_name("KEY=VALUE"), "change a key of the config; may be repeated");
-  add("bounds-check", po::value(bounds)->value_name("MODE"),
+  add("bounds-check", po::value(&words->bounds)->value_name("MODE"),
       "treatment of ids out of range: fatal, ignore or warning (default: as in training)");
-  add("calibrate", po::value(calibrate)->value_name("METHOD"),
+  add("calibrate", po::value(&words->calibrate)->value_name("METHOD"),
       "recalibrate probabilities, by platt or isotonic, on the rows that the config keeps for validation");
   add("negatives-kept", po::value(&out->recalibrate.negatives_kept)->value_name("SHARE"),
       "correct probabilities for negatives of which the training rows have only this share");
@@ -64,25 +72,27 @@ Options options_of(QuantizeArguments* out, std::string* weights, std::vector<std
 }
 
 bool parse_quantize_arguments(const std::vector<std::string>& args, QuantizeArguments* out) {
-  std::string weights = "int8", bounds, calibrate;
-  std::vector<std::string> tables;
-  Options options = options_of(out, &weights, &tables, &bounds, &calibrate);
+  QuantizeWords words;
+  Options options = options_of(out, &words);
   if (!parse_options(args, options)) return false;
   if (out->load.empty() || out->save.empty())
     throw UsageError("--load CHECKPOINT and --save MODEL are needed: see tessera quantize --help");
   if (!out->overrides.empty() && out->config.empty())
     throw UsageError("--set changes a config: --config FILE is needed");
-  out->pack.format = row_format_from(weights);
-  for (const std::string& table : tables) {
+  if (words.dense != "fp32" && words.dense != "int8")
+    throw UsageError("--dense takes fp32 or int8, not \"" + words.dense + "\"");
+  out->int8_layers = words.dense == "int8";
+  out->pack.format = row_format_from(words.weights);
+  for (const std::string& table : words.tables) {
     const size_t equals = table.rfind('=');
     if (equals == std::string::npos || equals == 0)
       throw UsageError("--table " + table + ": it takes NAME=FORMAT, such as film=int4");
     out->pack.formats[table.substr(0, equals)] = row_format_from(table.substr(equals + 1));
   }
-  if (!calibrate.empty()) out->recalibrate.method = calibration_from(calibrate);
+  if (!words.calibrate.empty()) out->recalibrate.method = calibration_from(words.calibrate);
   if (!(out->recalibrate.negatives_kept > 0 && out->recalibrate.negatives_kept <= 1))
     throw UsageError("--negatives-kept must be above 0 and at most 1");
-  if (!bounds.empty()) out->model.bounds_check = bounds_check_from(bounds);
+  if (!words.bounds.empty()) out->model.bounds_check = bounds_check_from(words.bounds);
   return true;
 }
 
@@ -192,9 +202,24 @@ std::string with_commas(int64_t n) {
   return text;
 }
 
-void print_reports(const std::vector<TableReport>& reports, int64_t dense_bytes) {
+// A line for each layer in int8, and one for all others.
+void print_layers(const std::vector<DenseReport>& rounded, int64_t dense_bytes, int name) {
+  int64_t others = dense_bytes;
+  for (const DenseReport& r : rounded) {
+    if (!r.int8) continue;
+    std::printf("%-*s %-6s %16s %16s %12.3g %12.3g\n", name, r.layer.c_str(), "int8",
+                with_commas(r.bytes_before).c_str(), with_commas(r.bytes_after).c_str(), r.worst_error, r.mean_error);
+    others -= r.bytes_before;
+  }
+  std::printf("%-*s %-6s %16s %16s\n", name, rounded.empty() ? "layers" : "others", "fp32", with_commas(others).c_str(),
+              with_commas(others).c_str());
+}
+
+void print_reports(const std::vector<TableReport>& reports, const std::vector<DenseReport>& rounded,
+                   int64_t dense_bytes) {
   size_t widest = 8;
   for (const TableReport& r : reports) widest = std::max(widest, r.table.size());
+  for (const DenseReport& r : rounded) widest = std::max(widest, r.layer.size());
   const int name = static_cast<int>(widest);
   std::printf("%-*s %-6s %16s %16s %12s %12s\n", name, "table", "format", "bytes before", "bytes after", "worst error",
               "mean error");
@@ -205,11 +230,14 @@ void print_reports(const std::vector<TableReport>& reports, int64_t dense_bytes)
     before += r.bytes_before;
     after += r.bytes_after;
   }
-  std::printf("%-*s %-6s %16s %16s\n", name, "layers", "fp32", with_commas(dense_bytes).c_str(),
-              with_commas(dense_bytes).c_str());
+  print_layers(rounded, dense_bytes, name);
+  for (const DenseReport& r : rounded) after += r.bytes_after - r.bytes_before;
   std::printf("%-*s %-6s %16s %16s   %.2f times smaller\n", name, "in all", "", with_commas(before).c_str(),
               with_commas(after).c_str(),
               static_cast<double>(before) / static_cast<double>(std::max<int64_t>(1, after)));
+  std::string left;
+  for (const DenseReport& r : rounded) left += r.int8 ? "" : str_cat(left.empty() ? "" : ", ", r.layer);
+  if (!left.empty()) std::fputs(wrapped(str_cat("layers that stay in float32: ", left)).c_str(), stdout);
 }
 
 }  // namespace
@@ -242,6 +270,11 @@ int quantize_command(const std::vector<std::string>& args) {
       std::cerr << wrapped(str_cat("tessera quantize: warning: ", other));
     before = test_metrics(*make_predictor(*runtime, trained.model), *job->data);
   }
+  std::vector<DenseReport> rounded;
+  if (a.int8_layers) {
+    if (!runtime) runtime.emplace(RuntimeOptions{});
+    rounded = round_dense_to_int8(*runtime, trained.model);
+  }
   const bool recalibrates = a.recalibrate.method != Calibration::kNone || a.recalibrate.negatives_kept != 1;
   if (recalibrates) {
     if (!runtime) runtime.emplace(RuntimeOptions{});
@@ -252,7 +285,7 @@ int quantize_command(const std::vector<std::string>& args) {
   const auto reports = pack_model(trained.model, a.save, a.pack);
   int64_t dense_bytes = 0;
   for (const auto& [name, value] : trained.model.dense) dense_bytes += value.bytes();
-  print_reports(reports, dense_bytes);
+  print_reports(reports, rounded, dense_bytes);
   if (scored) {
     print_metrics(*before, test_metrics(*open_predictor(*runtime, a.save), *job->data), recalibrates);
   }

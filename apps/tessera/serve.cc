@@ -164,8 +164,9 @@ Options options_of(ServeArguments& a, GivenTexts& given) {
   add("log-level", po::value<std::string>()->value_name("LEVEL")->default_value("info")->notifier(take_level),
       "error, warning, info or debug: JSON lines on standard error");
   add("kernel", po::value(&a.shards.kernel)->value_name("ID")->default_value("auto"), "kernel plugin");
-  add("dense-precision", po::value(&a.shards.dense_precision)->value_name("TYPE")->default_value("float32"),
-      "type of the dense layers' products: float32, bfloat16 or auto");
+  add("dense-precision", po::value(&a.shards.dense_precision)->value_name("TYPE"),
+      "type of the dense layers' products: float32, bfloat16 or auto (default: int8 if the model was packed so, "
+      "otherwise float32)");
   add("plugin-path", po::value(&a.plugin_path)->value_name("DIR"),
       "directory that is searched for plugins first; may be repeated");
   add("plan", po::value(&given.plan)->value_name("FILE"), "for several ranks: plan of the tables (default: a new one)");

@@ -39,7 +39,9 @@ void with_dnnl(const Body& body) {
 }  // namespace
 
 Precision read_precision(tessera::sdk::Options& options) {
-  if (options.word("precision", {"float32", "bfloat16"}) == 0) return Precision::kFloat32;
+  const size_t word = options.word("precision", {"float32", "bfloat16", "int8"});
+  if (word == 0) return Precision::kFloat32;
+  if (word == 2) return Precision::kInt8;
   if (has_isa(dnnl_cpu_isa_avx512_core_bf16)) return Precision::kBfloat16;  // AMX implies it
   fail(TSR_UNAVAILABLE, "precision = \"bfloat16\" needs AMX or AVX512-BF16, which this processor lacks or ",
        "DNNL_MAX_CPU_ISA hides; \"float32\" works everywhere");

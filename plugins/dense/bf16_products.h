@@ -13,7 +13,7 @@
 
 namespace tessera_dense {
 
-enum class Precision { kFloat32, kBfloat16 };
+enum class Precision { kFloat32, kBfloat16, kInt8 };
 
 // Reads the option "precision". Failure(TSR_UNAVAILABLE): it is "bfloat16", and the processor multiplies none; the
 // sentence names what is missing.

@@ -178,7 +178,7 @@ TEST(Bf16, RefusesOtherWords) {
   TestHost host;
   const Layer layer(host, "mlp", R"({"layers": [8, 8], "precision": "fp16"})");
   EXPECT_EQ(layer.code, TSR_INVALID_ARGUMENT);
-  EXPECT_THAT(layer.error(), HasSubstr("\"precision\" is \"fp16\", but must be float32 or bfloat16"));
+  EXPECT_THAT(layer.error(), HasSubstr("\"precision\" is \"fp16\", but must be float32, bfloat16 or int8"));
 }
 
 // Ends the process: 0 if the refusal names what is missing.

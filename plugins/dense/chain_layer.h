@@ -70,6 +70,7 @@ void add_mlp(Chain& chain, const tessera::sdk::Setup& setup, const tessera::sdk:
 class Linear : public ChainLayer {
  public:
   static constexpr bool kPrecision = true;
+  static constexpr bool kInt8 = true;
   explicit Linear(const tessera::sdk::Setup& setup);
 };
 class ActivationLayer : public ChainLayer {
@@ -119,6 +120,7 @@ class AnyMlp : public ChainLayer {
 class BatchNormMlp : public ChainLayer {
  public:
   static constexpr bool kPrecision = true;
+  static constexpr bool kInt8 = true;
   static constexpr uint32_t kFlags = TSR_MODULE_SUMS_OVER_RANKS;
   explicit BatchNormMlp(const tessera::sdk::Setup& setup);
 

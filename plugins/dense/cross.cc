@@ -27,6 +27,7 @@ MatrixCross::MatrixCross(const tessera::sdk::Setup& setup)
     : host_(setup.host),
       loops_(choose_loops()),
       shape_(setup.options),
+      described_(shape_.parameters()),
       width_(shape_.width()),
       layers_(shape_.count()),
       low_rank_(shape_.low_rank()),
@@ -36,6 +37,7 @@ MatrixCross::MatrixCross(const tessera::sdk::Setup& setup)
     if (low_rank_ > 0) matrices_.add(width_, low_rank_);
     matrices_.add(shape_.inner(), width_);
   }
+  mark_int8(read_precision(setup.options), described_);
 }
 
 void MatrixCross::forward(const tessera::sdk::ModuleCall& args, tsr_module_context** context) {

@@ -14,7 +14,7 @@ class MatrixCross : public tessera::sdk::Module {
  public:
   explicit MatrixCross(const tessera::sdk::Setup& setup);
 
-  const std::vector<tessera::sdk::Parameter>& parameters() const override { return shape_.parameters(); }
+  const std::vector<tessera::sdk::Parameter>& parameters() const override { return described_; }
   std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override {
     joined_.width_of(inputs);
     return {tessera::sdk::Value{width_}};
@@ -49,6 +49,7 @@ class MatrixCross : public tessera::sdk::Module {
   tessera::sdk::Host host_;
   const Loops& loops_;
   tessera::sdk::CrossLayers shape_;
+  std::vector<tessera::sdk::Parameter> described_;
   int64_t width_, layers_, low_rank_;
   Joined joined_;
   Weights matrices_;  // per layer V_k (low rank only), then U_k or W_k
@@ -91,6 +92,7 @@ class VectorCross : public tessera::sdk::Module {
 class Cross : public EitherLayer {
  public:
   static constexpr bool kPrecision = true;
+  static constexpr bool kInt8 = true;
   static constexpr bool kRowByRow = true;
   explicit Cross(const tessera::sdk::Setup& setup);
 };

@@ -6,6 +6,7 @@
 #include "cross.h"
 #include "dot_interaction.h"
 #include "experts.h"
+#include "int8_products.h"
 #include "item_loss.h"
 #include "item_ranks.h"
 #include "label_losses.h"
@@ -33,6 +34,19 @@ const Loops& choose_loops() {
     {"portable", true, &portable::kLoops},
   };
   return *static_cast<const Loops*>(tessera::sdk::choose_isa(variants).table);
+}
+
+const Int8Kernels& choose_int8() {
+  const tessera::sdk::IsaVariant variants[] = {
+#if TESSERA_X86
+    // AVX-512 without VNNI runs the AVX2 variant, whose results are the same.
+    {"avx512", &choose_loops() == &avx512::kLoops,
+     __builtin_cpu_supports("avx512vnni") ? &avx512::kInt8Kernels : &avx2::kInt8Kernels},
+    {"avx2", __builtin_cpu_supports("avx2") != 0, &avx2::kInt8Kernels},
+#endif
+    {"portable", true, &portable::kInt8Kernels},
+  };
+  return *static_cast<const Int8Kernels*>(tessera::sdk::choose_isa(variants).table);
 }
 
 }  // namespace tessera_dense

@@ -93,6 +93,7 @@ PlainExperts::PlainExperts(const Setup& setup, const MlpLayers& shape, int64_t c
       parameters_.push_back(std::move(p));
     }
   }
+  mark_int8(precision, parameters_);
 }
 
 std::vector<Value> PlainExperts::outputs(std::span<const Value> inputs) const {

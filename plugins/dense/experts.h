@@ -48,6 +48,7 @@ class Branches : public tessera::sdk::Module {
 class Experts : public EitherLayer {
  public:
   static constexpr bool kPrecision = true;
+  static constexpr bool kInt8 = true;
   static constexpr bool kRowByRow = true;
   explicit Experts(const tessera::sdk::Setup& setup);
 };
@@ -96,6 +97,7 @@ class AnyExperts : public Branches {
 class Projection : public Branches {
  public:
   static constexpr bool kPrecision = true;
+  static constexpr bool kInt8 = true;
   explicit Projection(const tessera::sdk::Setup& setup);
   std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
   void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
@@ -112,6 +114,7 @@ class Projection : public Branches {
 class Gate : public Branches {
  public:
   static constexpr bool kPrecision = true;
+  static constexpr bool kInt8 = true;
   explicit Gate(const tessera::sdk::Setup& setup);
   std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
   void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;

@@ -15,6 +15,7 @@ class LinearPiece : public Piece {
       parameters_.push_back({"bias", {out}});
     else
       zeros_.resize(static_cast<size_t>(out));
+    mark_int8(precision, parameters_);
   }
 
   void forward(const Run& run, const float* x, float* y, float*) override {

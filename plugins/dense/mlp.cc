@@ -19,7 +19,10 @@ Mlp::Mlp(const tessera::sdk::Setup& setup) : EitherLayer(make_mlp(setup)) {}
 PlainMlp::PlainMlp(const tessera::sdk::Setup& setup, tessera::sdk::MlpLayers shape)
     : host_(setup.host),
       stack_(setup.host, std::move(shape), read_precision(setup.options)),
-      joined_(setup.host, "mlp", stack_.shape().input()) {}
+      described_(stack_.shape().parameters()),
+      joined_(setup.host, "mlp", stack_.shape().input()) {
+  mark_int8(read_precision(setup.options), described_);
+}
 
 PlainStack::Pass PlainMlp::pass(const tessera::sdk::ModuleCall& args, const float* x, const Context& kept) {
   const int64_t width = stack_.shape().output();

@@ -15,7 +15,7 @@ class PlainMlp : public tessera::sdk::Module {
  public:
   PlainMlp(const tessera::sdk::Setup& setup, tessera::sdk::MlpLayers shape);
 
-  const std::vector<tessera::sdk::Parameter>& parameters() const override { return stack_.shape().parameters(); }
+  const std::vector<tessera::sdk::Parameter>& parameters() const override { return described_; }
   std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override {
     joined_.width_of(inputs);
     return {tessera::sdk::Value{stack_.shape().output()}};
@@ -33,6 +33,7 @@ class PlainMlp : public tessera::sdk::Module {
 
   tessera::sdk::Host host_;
   PlainStack stack_;
+  std::vector<tessera::sdk::Parameter> described_;
   Joined joined_;
   ContextPool<Context> contexts_;
   std::vector<float*> parameters_, gradients_;
@@ -64,6 +65,7 @@ class EitherLayer : public tessera::sdk::Module {
 class Mlp : public EitherLayer {
  public:
   static constexpr bool kPrecision = true;
+  static constexpr bool kInt8 = true;
   static constexpr bool kRowByRow = true;
   explicit Mlp(const tessera::sdk::Setup& setup);
 };

@@ -142,6 +142,7 @@ class PositionWeights : public SequenceLayer {
 class TargetAttention : public tessera::sdk::Module {
  public:
   static constexpr bool kPrecision = true;
+  static constexpr bool kInt8 = true;
   explicit TargetAttention(const tessera::sdk::Setup& setup);
 
   const std::vector<tessera::sdk::Parameter>& parameters() const override { return chain_.parameters(); }

@@ -48,6 +48,7 @@ void prepare_products() {
 
 Weights::Weights(tessera::sdk::Host host, Precision precision) : host_(host) {
   if (precision == Precision::kBfloat16) bf16_ = std::make_unique<Bf16Products>(host);
+  if (precision == Precision::kInt8) int8_ = std::make_unique<Int8Products>(host);
 }
 
 void Weights::add(int64_t in, int64_t out) {
@@ -69,6 +70,7 @@ void Weights::prepare_rounded(const Loops& loops, std::span<const float* const> 
 
 void Weights::prepare(const Loops& loops, std::span<const float* const> w, bool only_rounded) {
   constexpr int64_t kFloatsWorthThreads = 64 << 10;
+  if (int8_) pack_int8(w);
   if (only_rounded && !bf16_) return;
   given_.assign(w.begin(), w.end());
   if (bf16_) halves_.at_least(host_, size_);
@@ -77,16 +79,28 @@ void Weights::prepare(const Loops& loops, std::span<const float* const> w, bool 
     const Tile& t = tiles_[static_cast<size_t>(i)];
     const Shape& s = shapes_[t.matrix];
     const int64_t at = offsets_[t.matrix], from = t.first * s.in;
-    if (rounds(t.matrix))
+    if (to_bf16(t.matrix))
       loops.to_bf16(t.last * s.in - from, w[t.matrix] + from, halves_.data() + at + from);
-    else if (!only_rounded)
+    else if (!only_rounded && !to_int8(t.matrix))
       loops.transpose(s.out, s.in, t.first, t.last, w[t.matrix], transposed_.data() + at);
   });
 }
 
+// Packs the matrices in the first call, and those that are elsewhere than in the last one.
+void Weights::pack_int8(std::span<const float* const> w) {
+  packed_.resize(w.size());
+  for (size_t i = 0; i < w.size(); ++i) {
+    if (!to_int8(i) || packed_[i] == w[i]) continue;
+    int8_->pack(i, shapes_[i].in, shapes_[i].out, w[i]);
+    packed_[i] = w[i];
+  }
+}
+
 void Weights::multiply(const Loops& loops, size_t i, int64_t rows, const float* x, float* y, int64_t stride) const {
   const auto [in, out] = shapes_[i];
-  if (rounds(i)) {
+  if (to_int8(i)) {
+    int8_->multiply(i, rows, x, y, stride);
+  } else if (to_bf16(i)) {
     bf16_->multiply_rows(loops, {false, true, false, 0, out, in, in, in, stride}, rows, x, halves_.data() + offsets_[i],
                          y);
   } else {
@@ -96,7 +110,7 @@ void Weights::multiply(const Loops& loops, size_t i, int64_t rows, const float* 
 
 void Weights::multiply_back(const Loops& loops, size_t i, int64_t rows, const float* dy, float* dx, bool add) const {
   const auto [in, out] = shapes_[i];
-  if (rounds(i)) {
+  if (to_bf16(i)) {
     bf16_->multiply_rows(loops, {false, false, add, 0, in, out, out, in, in}, rows, dy, halves_.data() + offsets_[i],
                          dx);
   } else {
@@ -105,6 +119,10 @@ void Weights::multiply_back(const Loops& loops, size_t i, int64_t rows, const fl
 }
 
 void Weights::start_gradients(int64_t batch) {
+  if (int8_)
+    tessera::sdk::fail(TSR_UNIMPLEMENTED,
+                       "precision = \"int8\" is only for predictions: train in float32, and pack the ",
+                       "model with tessera quantize --dense int8");
   if (!bf16_) return;
   begins_.clear();
   int64_t size = 0;
@@ -147,7 +165,7 @@ void Weights::add_gradients(const Loops& loops, int64_t batch, std::span<const G
     const Tile& t = tiles_[static_cast<size_t>(i)];
     const auto [in, out] = shapes_[t.matrix];
     const Gradient& g = all[t.matrix];
-    if (rounds(t.matrix)) {
+    if (to_bf16(t.matrix)) {
       const Bf16* const x = rounded_.data() + begins_[t.matrix];
       const Bf16* const dy = x + Bf16Products::packed_size(batch, in);
       bf16_->add_products(t.last - t.first, in, batch, dy + t.first * Bf16Products::sums_of(batch), x,
@@ -158,6 +176,11 @@ void Weights::add_gradients(const Loops& loops, int64_t batch, std::span<const G
     }
     if (g.b) loops.sum_rows(batch, out, t.first, t.last, g.dy, g.b);
   });
+}
+
+void mark_int8(Precision precision, std::vector<tessera::sdk::Parameter>& parameters) {
+  for (tessera::sdk::Parameter& p : parameters)
+    p.int8_rows = precision == Precision::kInt8 && p.shape.size() == 2 && Int8Products::rounds(p.shape[1], p.shape[0]);
 }
 
 }  // namespace tessera_dense

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bf16_products.h"
+#include "int8_products.h"
 #include "loops.h"
 #include "support.h"
 
@@ -46,7 +47,8 @@ void prepare_products();
 // Matrices [out, in], in the order in which they were added. Work on whole matrices is done here, in tiles of their
 // rows. Tiles and blocks depend only on shapes, so that results do not depend on threads.
 //
-// With Precision::kBfloat16, the inputs of all products are rounded to bfloat16, except those of narrow matrices.
+// With Precision::kBfloat16, the inputs of all products are rounded to bfloat16, except those of narrow matrices. With
+// kInt8 they are rounded to 8 bits; such weights have no gradients, and stay as they are while their addresses do.
 class Weights {
  public:
   // `host` must outlive it.
@@ -55,12 +57,13 @@ class Weights {
 
   // Samples that a thread processes at once: enough to be worth a thread.
   int64_t block() const;
-  // True if products of matrix `i` are in bfloat16. A sample's values then do not depend on the other samples.
-  bool rounds(size_t i) const { return bf16_ && shapes_[i].rounds(); }
+  // True if the inputs of products with matrix `i` are rounded. A sample's values then do not depend on the other
+  // samples.
+  bool rounds(size_t i) const { return to_bf16(i) || to_int8(i); }
 
   // Makes the matrices ready for multiply() and multiply_back(). `w` has a pointer per matrix.
   void prepare(const Loops& loops, std::span<const float* const> w);
-  // The same, only for matrices in bfloat16.
+  // The same, only for matrices that are rounded.
   void prepare_rounded(const Loops& loops, std::span<const float* const> w);
   // y [rows, out] = x [rows, in] times matrix `i` transposed; `stride` is the floats from one row of y to the next.
   // Call inside a OneThread. [any-thread]
@@ -91,10 +94,15 @@ class Weights {
     size_t matrix;
     int64_t first, last;  // rows
   };
+  bool to_bf16(size_t i) const { return bf16_ && shapes_[i].rounds(); }
+  bool to_int8(size_t i) const { return int8_ && Int8Products::rounds(shapes_[i].in, shapes_[i].out); }
   void prepare(const Loops& loops, std::span<const float* const> w, bool only_rounded);
+  void pack_int8(std::span<const float* const> w);
 
   tessera::sdk::Host host_;
-  std::unique_ptr<Bf16Products> bf16_;  // NULL: float32
+  std::unique_ptr<Bf16Products> bf16_;
+  std::unique_ptr<Int8Products> int8_;  // both NULL: float32
+  std::vector<const float*> packed_;    // addresses of the matrices that int8_ has
   std::vector<Shape> shapes_;
   std::vector<int64_t> offsets_;  // in transposed_ and halves_
   std::vector<Tile> tiles_;
@@ -105,5 +113,8 @@ class Weights {
   std::vector<int64_t> begins_;  // of the matrices in rounded_
   std::vector<const float*> given_;
 };
+
+// Marks the weights [out, in] that products round to 8 bits, for a layer whose matrices are given as Weights are.
+void mark_int8(Precision precision, std::vector<tessera::sdk::Parameter>& parameters);
 
 }  // namespace tessera_dense

@@ -124,7 +124,7 @@ TEST_F(Infer, DenseProductsHaveAPrecision) {
   }
   tsr_model* model = nullptr;
   options.dense_precision = "int8";
-  REFUSED(TSR_INVALID_ARGUMENT, "must be float32, bfloat16 or auto",
+  REFUSED(TSR_INVALID_ARGUMENT, "pack it with tessera quantize --dense int8",
           tsr_model_open(folder_.file("model").c_str(), &options, &model, &err));
 }
 

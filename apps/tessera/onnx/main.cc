@@ -61,6 +61,9 @@ std::string list(const std::vector<std::string>& names) {
 int run(const std::string& path, const std::string& file, const std::string& place, const std::string& inputs,
         const std::vector<std::string>& heads) {
   InferenceModel model = open_model(path);
+  if (!model.int8_weights.empty())
+    fail(Code::kUnimplemented, path, " has dense layers in int8, which an ONNX file cannot have yet: export the ",
+         "checkpoint, or pack it without --dense int8");
   choose_heads(model, heads);
   ExportOptions options;
   options.columns = inputs == "columns";

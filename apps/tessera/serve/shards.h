@@ -27,7 +27,7 @@ struct ShardOptions {
   double timeout_s = 10;   // for ranks to meet, and for one answer of a rank
   double patience_s = 60;  // how long a rank waits without rank 0
   std::string kernel = "auto";
-  std::string dense_precision = "float32";
+  std::string dense_precision = {};
   std::optional<EmbeddingModuleShardingPlan> plan;
   MakeSharded make = make_sharded_predictor;
   std::vector<std::string> whole_tables;  // see FollowRanks

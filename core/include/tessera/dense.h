@@ -61,16 +61,17 @@ struct DenseLayerOptions {
   ParameterNames names = {};  // names in checkpoints; start values depend on `name`
   // True: parameters and buffers have shapes but no values, and the layer is never run.
   bool describes = false;
-  // "bfloat16": the layer gets it as its option "precision" if it has that option (TSR_MODULE_PRECISION) and `options`
-  // does not give one. kUnavailable: this machine lacks what it needs.
+  // "bfloat16", "int8": the layer gets it as its option "precision" if it has that value (TSR_MODULE_PRECISION,
+  // TSR_MODULE_INT8) and `options` does not give one. kUnavailable: this machine lacks what it needs.
   std::string precision = "float32";
   // Parameters and buffers by name, shared by the layer, for a model that is not trained. kInvalidArgument: one is
   // missing, or has another shape or type. Null: start values.
   const std::map<std::string, Tensor>* values = nullptr;
 };
 
-// True if the layer has the option "precision" where it is computed.
-bool has_precision(const Runtime& runtime, const std::string& layer, const DeviceStreamPtr& stream);
+// True if the layer has the option "precision" where it is computed, with this value other than "float32".
+bool has_precision(const Runtime& runtime, const std::string& layer, const DeviceStreamPtr& stream,
+                   const std::string& precision);
 // True if the layer is a loss of classes (TSR_MODULE_CLASSES). False if no plugin has it for host memory.
 bool is_loss_of_classes(const Runtime& runtime, const std::string& layer);
 

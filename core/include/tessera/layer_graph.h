@@ -142,6 +142,7 @@ struct LayerGraphOptions {
 
 // The words of job.dense_precision, the type to which the inputs of the dense layers' matrix products are rounded.
 inline constexpr const char *kFloat32Precision = "float32", *kBfloat16Precision = "bfloat16", *kAutoPrecision = "auto";
+inline constexpr const char* kInt8Precision = "int8";  // only of packed models
 
 // A precision for LayerGraphOptions, and why it is float32 although "auto" was asked for; "": it is not.
 struct DensePrecision {
@@ -150,7 +151,7 @@ struct DensePrecision {
 };
 // Chooses for a model whose dense part is on the stream's device. "auto" takes bfloat16 where it can. "bfloat16" fails
 // where it cannot: kUnavailable, the machine lacks it; kUnimplemented, the device's layers have no such products;
-// kInvalidArgument, no layer of the model has any.
+// kInvalidArgument, no layer of the model has any, or "int8" is wanted.
 DensePrecision choose_precision(const Runtime& runtime, const ModelGraph& graph, const std::string& wanted,
                                 const DeviceStreamPtr& stream);
 

@@ -27,6 +27,7 @@ struct Parameter {
   Tensor grad;               // shaped like value; undefined: no gradient in this step
   bool in_backward = false;  // updated during backward, so these optimizers skip it
   Tensor grad_buffer;        // a place for grad that suits its next use; undefined: anywhere
+  bool int8_rows = false;    // TSR_PARAMETER_INT8_ROWS
 };
 using ParameterPtr = std::shared_ptr<Parameter>;
 using ParameterList = std::vector<ParameterPtr>;

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -65,11 +66,12 @@ struct ModelDescription {
   BoundsCheckMode bounds_check = BoundsCheckMode::kFatal;
   std::vector<ModelFeature> features;  // in the order of PredictInput::features
   std::vector<ModelTable> tables;
-  std::vector<ModelOutput> outputs;         // in the order of the heads; a Predictor has at least one
-  std::string encoding;                     // Dataset::encoding of the training data; empty: none
-  std::string trained_on;                   // what tells its test part from the training rows, as JSON; empty: unknown
-  std::string dense_precision = "float32";  // of a Predictor's dense layers: "float32" or "bfloat16"
-  std::string why_float32 = {};             // why "auto" did not take bfloat16; empty: it was not asked for, or did
+  std::vector<ModelOutput> outputs;  // in the order of the heads; a Predictor has at least one
+  std::string encoding;              // Dataset::encoding of the training data; empty: none
+  std::string trained_on;            // what tells its test part from the training rows, as JSON; empty: unknown
+  // The precision of a Predictor's dense layers: "float32", "bfloat16" or "int8".
+  std::string dense_precision = "float32";
+  std::string why_float32 = {};  // why "auto" did not take bfloat16; empty: it was not asked for, or did
 };
 
 // `batch` samples, borrowed during the call.
@@ -116,8 +118,10 @@ class Predictor {
 
 struct PredictorOptions {
   std::string kernel = "auto";  // kernel plugin for "quant"
-  // "float32", "bfloat16" or "auto": choose_precision()'s for the dense layers. Its errors are those of opening.
-  std::string dense_precision = "float32";
+  // The precision of the dense layers. Empty: "int8" if the model was packed so, otherwise "float32". "bfloat16" and
+  // "auto" are those of choose_precision(), whose errors are those of opening. A model in int8 takes only "int8" and
+  // "auto".
+  std::string dense_precision = {};
 };
 
 // Maps the tables of a packed model (docs/models.md); processes on a host share them. kNotFound: there is nothing.
@@ -156,7 +160,7 @@ class ShardedPredictor : public Predictor {
 
 struct ShardedPredictorOptions {
   std::string kernel = "auto";
-  std::string dense_precision = "float32";  // as PredictorOptions::dense_precision; rank 0 has the dense layers
+  std::string dense_precision = {};  // as PredictorOptions::dense_precision; rank 0 has the dense layers
   // Plan of the tables for the group's world size; its compute kernel is ignored. Unset: the planner makes one.
   std::optional<EmbeddingModuleShardingPlan> plan = std::nullopt;
   // While nobody predicts, rank 0 contacts the others at least this often. It must be well below the group's timeout.
@@ -198,6 +202,9 @@ struct InferenceModel {
   // Parameters (float32) and buffers (also int64). In a DLRM they have TorchRec's names:
   // "dense_arch.model._mlp.0._linear.weight".
   std::map<std::string, Tensor> dense;
+  // Weights in `dense` that are stored as integers of 8 bits with a scale for each row. Empty: the dense layers are in
+  // float32; otherwise they are in int8.
+  std::set<std::string> int8_weights = {};
 };
 
 struct FloatModelOptions {
@@ -241,6 +248,18 @@ struct TableReport {
   int64_t bytes_before = 0, bytes_after = 0;
   double worst_error = 0, mean_error = 0;
 };
+
+// How rounding to int8 affected one layer. Errors are those of the weights that were rounded.
+struct DenseReport {
+  std::string layer;
+  bool int8 = false;  // false: it stays in float32
+  int64_t bytes_before = 0, bytes_after = 0;
+  double worst_error = 0, mean_error = 0;
+};
+
+// Rounds the weights of all layers that have products in int8, so that predictors of `model` compute in int8 and
+// pack_model() stores integers. Returns a report for each layer with parameters. kInvalidArgument: no layer has them.
+std::vector<DenseReport> round_dense_to_int8(const Runtime& runtime, InferenceModel& model);
 
 // Writes DIRECTORY.packing, syncs it and renames it, so `directory` is a complete model or does not exist, even after
 // an interruption. `model` must have float rows. kAlreadyExists: something is there already. kNotFound: `formats` names

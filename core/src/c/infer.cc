@@ -41,7 +41,7 @@ struct tsr_model {
       : shared(runtime_of(options)),
         predictor(open(shared->runtime, directory,
                        {options.kernel == nullptr ? "auto" : options.kernel,
-                        options.dense_precision == nullptr ? "float32" : options.dense_precision})),
+                        options.dense_precision == nullptr ? "" : options.dense_precision})),
         features([this] { return std::make_unique<Features>(predictor->model().features.size()); }),
         gathered([] { return std::make_unique<Gathered>(); }) {}
 

@@ -5,6 +5,7 @@
 
 #include "inference/counts.h"
 #include "inference/input_check.h"
+#include "inference/int8_dense.h"
 #include "inference/mapped_file.h"
 #include "inference/pool.h"
 #include "inference/served_heads.h"
@@ -21,7 +22,7 @@ class LocalPredictor : public Predictor {
                  std::shared_ptr<PredictorCounts> counts)
       : runtime_(runtime),
         model_(served(std::move(model))),
-        precision_(choose_precision(runtime_, model_.graph, options.dense_precision, nullptr)),
+        precision_(prediction_precision(runtime_, model_, options.dense_precision)),
         table_features_(table_features_of(model_, options.kernel)),
         counts_(std::move(counts)),
         workspaces_(

@@ -16,7 +16,8 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 using config::JsonObject;
 
-constexpr int64_t kVersion = 2;  // of models whose rows have their own ids; others have version 1
+// Models with layers in int8 have version 3, others whose rows have their own ids 2, and all others 1.
+constexpr int64_t kVersion = 3;
 constexpr const char* kFormat = "tessera.model";
 constexpr int kSumDigits = 8, kVersionDigits = 16;
 
@@ -111,6 +112,7 @@ OrderedJson content_of(const Manifest& m) {
   content["tables"] = OrderedJson::array();
   for (const Manifest::Table& t : m.tables) content["tables"].push_back(to_json(t));
   content["dense"] = to_json(m.dense);
+  if (m.int8_layers) content["dense_precision"] = kInt8Precision;
   if (!m.trained_on.empty()) content["trained_on"] = config::parse_json(m.trained_on, {"the data of training"});
   if (!m.encoding.empty()) content["encoding"] = config::parse_json(m.encoding, {"the encoding of columns"});
   return content;
@@ -127,6 +129,11 @@ Manifest manifest_from(const JsonObject& j, const std::string& path) {
   m.is_weighted = j.get<bool>("is_weighted");
   for (const JsonObject& t : j.objects("tables")) m.tables.push_back(table_from(t));
   m.dense = file_from(j.object("dense"));
+  if (j.has("dense_precision")) {
+    if (j.get<std::string>("dense_precision") != kInt8Precision)
+      fail(Code::kDataLoss, "its dense_precision is not \"", kInt8Precision, '"');
+    m.int8_layers = true;
+  }
   if (m.type == kDlrm) {
     m.dlrm = dlrm_from(j.object(kDlrm));
   } else {
@@ -169,7 +176,9 @@ std::string Manifest::json() const {
     const std::string text = content.dump();
     const bool keyed = std::any_of(tables.begin(), tables.end(), [](const Table& t) { return t.keys.has_value(); });
     return OrderedJson{{"format", kFormat},
-                       {"version", keyed ? kVersion : 1},
+                       {"version", int8_layers ? kVersion
+                                   : keyed     ? 2
+                                               : 1},
                        {"name", name},
                        {"crc32", hex(crc_of(name + text), kSumDigits)},
                        {"content", content}}

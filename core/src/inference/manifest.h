@@ -39,6 +39,7 @@ struct Manifest {
   };
   std::vector<Table> tables;
   StoredFile dense;
+  bool int8_layers = false;  // `dense` has weights in int8 (int8_dense.h)
 
   std::string json() const;
   // kDataLoss: it is damaged. kUnimplemented: it has a newer format or an unknown type. All errors name `path`.

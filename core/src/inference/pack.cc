@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "checkpoint/safetensors.h"
+#include "inference/int8_dense.h"
 #include "inference/manifest.h"
 #include "inference/packed_model.h"
 #include "inference/staging.h"
@@ -153,11 +154,12 @@ Manifest manifest_of(const InferenceModel& model, const std::string& name) {
   out.is_weighted = model.description.is_weighted;
   out.encoding = model.description.encoding;
   out.trained_on = model.description.trained_on;
+  out.int8_layers = !model.int8_weights.empty();
   return out;
 }
 
 void commit(Staging& staging, Manifest& manifest, const InferenceModel& model) {
-  manifest.dense = write_tensors(staging, kDenseFile, model.dense);
+  manifest.dense = write_tensors(staging, kDenseFile, stored_dense(model));
   checkpoint::write_text(staging.file(kManifestFile), manifest.json());
   staging.commit();
 }

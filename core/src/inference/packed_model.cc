@@ -6,6 +6,7 @@
 
 #include "checkpoint/files.h"
 #include "checkpoint/safetensors.h"
+#include "inference/int8_dense.h"
 #include "inference/manifest.h"
 #include "inference/mapped_file.h"
 #include "inference/table_file.h"
@@ -66,8 +67,8 @@ std::map<std::string, Tensor> read_dense(const std::string& path, const StoredFi
   const checkpoint::SafetensorsReader reader(std::move(file));
   std::map<std::string, Tensor> out;
   for (const auto& [name, tensor] : reader.tensors()) {
-    if (tensor.dtype != DType::kFloat32 && tensor.dtype != DType::kInt64)
-      fail(Code::kDataLoss, path, ": \"", name, "\" is not a tensor of float32 or int64");
+    if (tensor.dtype != DType::kFloat32 && tensor.dtype != DType::kInt64 && tensor.dtype != DType::kUInt8)
+      fail(Code::kDataLoss, path, ": \"", name, "\" is not a tensor of float32, int64 or uint8");
     out[name] = reader.read(name);
   }
   return out;
@@ -120,6 +121,10 @@ InferenceModel open_packed_model(const std::string& directory, MappedFile::Acces
   }
   model.dense = read_dense(str_cat(directory, '/', manifest.dense.name), manifest.dense);
   try {
+    restore_dense(model);
+    if (model.int8_weights.empty() == manifest.int8_layers)
+      fail(Code::kDataLoss, "its dense layers are not in the precision that it says");
+    if (manifest.int8_layers) model.description.dense_precision = kInt8Precision;
     complete(model);
     if (manifest.type == kDlrm) model.graph = dlrm_graph(model.dlrm);
   } catch (const Error& e) {

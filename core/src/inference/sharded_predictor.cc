@@ -11,6 +11,7 @@
 
 #include "inference/counts.h"
 #include "inference/input_check.h"
+#include "inference/int8_dense.h"
 #include "inference/served_heads.h"
 #include "inference/sharded.h"
 #include "inference/workspace.h"
@@ -28,7 +29,7 @@ bool only_the_batch(Code code) { return code == Code::kInvalidArgument || code =
 
 // `model` gets the precision that was chosen.
 std::unique_ptr<LayerGraph> layers_of(const Runtime& runtime, InferenceModel& model, const std::string& precision) {
-  const DensePrecision chosen = choose_precision(runtime, model.graph, precision, nullptr);
+  const DensePrecision chosen = prediction_precision(runtime, model, precision);
   model.description.dense_precision = chosen.type;
   model.description.why_float32 = chosen.why;
   return std::make_unique<LayerGraph>(

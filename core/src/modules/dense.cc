@@ -28,7 +28,7 @@ class NamedRandom {
 
 // The layer's options, with the precision if it takes one.
 std::string with_precision(const Runtime& runtime, const DenseLayerOptions& o) {
-  if (o.precision == "float32" || !has_precision(runtime, o.module, o.stream)) return o.options;
+  if (o.precision == "float32" || !has_precision(runtime, o.module, o.stream, o.precision)) return o.options;
   auto told = config::parse_json(o.options, {"the options of a layer"});
   if (!told.is_object() || told.contains("precision")) return o.options;
   told["precision"] = o.precision;
@@ -122,6 +122,7 @@ struct DenseLayer::Impl {
   ParameterPtr make(const tsr_parameter& p) const {
     auto made = std::make_shared<Parameter>();
     made->name = stored_name(options.name, p.name, options.names);
+    made->int8_rows = (p.flags & TSR_PARAMETER_INT8_ROWS) != 0 && p.ndim == 2;
     if (options.values != nullptr) {
       made->value = given(p, made->name);
       return made;

@@ -7,6 +7,7 @@
 
 #include "plugin/calls.h"
 #include "tessera/dense.h"
+#include "tessera/layer_graph.h"
 
 namespace tessera {
 namespace {
@@ -59,10 +60,12 @@ bool computes_layer(const Runtime& runtime, const std::string& layer, const Devi
   return !find_layer(runtime, layer, type_of(stream)).empty();
 }
 
-bool has_precision(const Runtime& runtime, const std::string& layer, const DeviceStreamPtr& stream) {
+bool has_precision(const Runtime& runtime, const std::string& layer, const DeviceStreamPtr& stream,
+                   const std::string& precision) {
   const std::string id = find_layer(runtime, layer, type_of(stream));
   const tsr_component& component = runtime.component(TSR_MODULE_KIND, id.empty() ? layer : id);
-  return (static_cast<const tsr_module*>(component.api)->flags & TSR_MODULE_PRECISION) != 0;
+  const uint32_t flag = precision == kInt8Precision ? TSR_MODULE_INT8 : TSR_MODULE_PRECISION;
+  return (static_cast<const tsr_module*>(component.api)->flags & flag) != 0;
 }
 
 bool is_loss_of_classes(const Runtime& runtime, const std::string& layer) {

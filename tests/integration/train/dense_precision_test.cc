@@ -87,5 +87,41 @@ TEST_F(Bf16Program, PredictionsRoundIfAskedTo) {
   EXPECT_EQ(succeed(predict("auto")), rounded);
 }
 
+class Int8Program : public Bf16Program {};
+
+TEST_F(Int8Program, PacksAndPredictsInInt8) {
+  const std::string saved = folder_.file("saved"), floats = folder_.file("floats"), model = folder_.file("model");
+  succeed(train("float32", {"--save", saved}));
+  succeed({"quantize", "--load", saved, "--save", floats});
+  const std::string report = one_line(succeed({"quantize", "--load", saved, "--save", model, "--config", config_,
+                                               "--dense", "int8", "--set", "model.top_mlp=[64, 64, 1]"}));
+  EXPECT_THAT(report, HasSubstr(" int8 "));
+  EXPECT_THAT(report, HasSubstr("others"));
+  EXPECT_THAT(report, HasSubstr("layers that stay in float32: "));
+  EXPECT_THAT(report, HasSubstr("test: AUC "));
+  const auto predict = [&](const std::string& from, const Arguments& more) {
+    return run_program(
+        Arguments{tessera_path(), "predict", "--model", from, "--config", config_, "--part", "test"} + more, 60);
+  };
+  const std::string rounded = succeed(predict(model, {}));
+  EXPECT_THAT(rounded, Not(succeed(predict(floats, {}))));
+  EXPECT_EQ(succeed(predict(model, {"--batch", "7", "--threads", "2"})), rounded);
+  const Finished other = predict(model, {"--dense-precision", "bfloat16"});
+  EXPECT_NE(other.status, 0);
+  EXPECT_THAT(one_line(other.output), HasSubstr("are in int8; leave it out"));
+  EXPECT_THAT(one_line(predict(floats, {"--dense-precision", "int8"}).output),
+              HasSubstr("pack it with tessera quantize --dense int8"));
+  EXPECT_THAT(one_line(succeed({"model", "inspect", model})), HasSubstr("dense layers are in int8"));
+}
+
+TEST_F(Int8Program, DoesNotTrain) {
+  const Finished refused = train("int8");
+  EXPECT_NE(refused.status, 0);
+  EXPECT_THAT(one_line(refused.output), HasSubstr("must be one of float32, bfloat16, auto"));
+  const Finished word = run_program({tessera_path(), "quantize", "--load", "a", "--save", "b", "--dense", "int4"}, 30);
+  EXPECT_EQ(word.status, 2);
+  EXPECT_THAT(one_line(word.output), HasSubstr("--dense takes fp32 or int8, not \"int4\""));
+}
+
 }  // namespace
 }  // namespace tessera::test

@@ -36,6 +36,9 @@ extern "C" {
 /* It is a loss of classes: the first input has a value for each class, the second the number of the class from 0 on,
  * and the model's probabilities are the softmax of the values. The core judges such heads by metrics of classes. */
 #define TSR_MODULE_CLASSES 0x2u
+/* Its option "precision" also takes "int8": inputs of products are rounded to 8 bits, and sums are exact. Such a layer
+ * is only asked for predictions, with parameters that stay as they are, and refuses backward(). A hint. */
+#define TSR_MODULE_INT8 0x4u
 /* Its training calls need tsr_module_call::sum_over_ranks if there are several ranks. Without this flag that function
  * is NULL. */
 #define TSR_MODULE_SUMS_OVER_RANKS 0x10000u
@@ -48,10 +51,14 @@ enum {
   TSR_INIT_UNIFORM = 2   /* uniform in [a, b) */
 };
 
+/* Flag of a parameter [rows, columns], a hint: the layer rounds it to integers from -127 to 127 with one scale for each
+ * row, the row's largest magnitude divided by 127. A packed model may store these integers. */
+#define TSR_PARAMETER_INT8_ROWS 0x1u
+
 /* A parameter, which is trained, or a buffer, which is not. forward() writes buffers; both are saved and restored. */
 typedef struct tsr_parameter {
   uint32_t struct_size;
-  uint32_t flags;        /* none is defined: 0 */
+  uint32_t flags;        /* TSR_PARAMETER_* */
   const char* name;      /* "0.weight": follows the layer's name in a state dict; lives as long as the object */
   DLDataType dtype;      /* float32; a buffer with TSR_INIT_CONSTANT may also be int64 */
   int32_t init;          /* TSR_INIT_* */
@@ -138,7 +145,7 @@ typedef struct tsr_module_context tsr_module_context;
 /* The functions of a layer. */
 typedef struct tsr_module {
   uint32_t struct_size;
-  uint32_t flags; /* TSR_MODULE_PRECISION, TSR_MODULE_CLASSES, TSR_MODULE_SUMS_OVER_RANKS */
+  uint32_t flags; /* TSR_MODULE_PRECISION, TSR_MODULE_CLASSES, TSR_MODULE_INT8, TSR_MODULE_SUMS_OVER_RANKS */
 
   /* [any-thread] Fills `out` for the i-th parameter. TSR_OUT_OF_RANGE: there are no more. */
   tsr_code (*parameter)(void* self, uint32_t i, tsr_parameter* out, tsr_error* err);

@@ -9,6 +9,8 @@
 //   static constexpr uint32_t kFlags = TSR_MODULE_SUMS_OVER_RANKS;
 // A class with the option "precision" declares
 //   static constexpr bool kPrecision = true;
+// and if the option also takes "int8"
+//   static constexpr bool kInt8 = true;
 // A loss of classes (TSR_MODULE_CLASSES) declares
 //   static constexpr bool kClasses = true;
 // A class that computes each row by itself, whose outputs have the rows of its inputs, declares
@@ -52,6 +54,7 @@ struct Parameter {
   std::vector<int64_t> shape;  // 1 to 4 dimensions; buffers may have none
   Init init = {};
   DLDataType dtype = dtype_of<float>();  // buffers: also int64
+  bool int8_rows = false;                // TSR_PARAMETER_INT8_ROWS
 };
 
 // An input or output: rows of `width` values (0: unknown), one for each sample unless it is a sequence.
@@ -143,6 +146,7 @@ class Module {
     uint32_t flags = C::kFlags;
     if constexpr (requires { C::kPrecision; }) flags |= C::kPrecision ? TSR_MODULE_PRECISION : 0;
     if constexpr (requires { C::kClasses; }) flags |= C::kClasses ? TSR_MODULE_CLASSES : 0;
+    if constexpr (requires { C::kInt8; }) flags |= C::kInt8 ? TSR_MODULE_INT8 : 0;
     return flags;
   }
   template <class C>
@@ -194,6 +198,7 @@ class Module {
     if (p.shape.size() > std::size(tsr_parameter{}.shape))
       fail(TSR_INTERNAL, p.name, " has ", p.shape.size(), " dimensions, but may have 4");
     tsr_parameter parameter{};
+    parameter.flags = p.int8_rows ? TSR_PARAMETER_INT8_ROWS : 0;
     parameter.name = p.name.c_str();
     parameter.dtype = p.dtype;
     parameter.init = p.init.kind;

@@ -1,0 +1,83 @@
+// Matrix products whose inputs are rounded to 8 bits. Sums are exact integers, so a row's result is the same on every
+// processor, and depends neither on the other rows nor on threads.
+//
+// A matrix [out, in] has a scale for each output. A row of x has one scale, from its own largest value: rows without
+// negative values take 0 to 255, and others -127 to 127, stored as 1 to 255.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "support.h"
+
+namespace tessera_dense {
+
+struct Int8Row {
+  float scale;   // NaN: the row has a value that is not finite, and so are its results
+  int32_t zero;  // the integer that stands for 0: 0 or 128
+};
+
+struct Int8Product {
+  int64_t rows, groups, out;  // groups: of 4 inputs
+  const uint8_t* x;           // [rows, 4 * groups]
+  const Int8Row* of_rows;
+  const int8_t* w;      // as Int8Products::pack() writes it
+  const float* scales;  // [out]
+  const int32_t* sums;  // [out]: of the weights of an output
+  float* y;
+  int64_t stride;  // of y
+};
+
+// Functions compiled for one instruction set.
+struct Int8Kernels {
+  // to [rows, stride] is x [rows, in] rounded, with zeros beyond `in`.
+  void (*round_rows)(int64_t rows, int64_t in, const float* x, int64_t stride, uint8_t* to, Int8Row* of_rows);
+  void (*multiply)(const Int8Product& product);
+};
+namespace portable {
+extern const Int8Kernels kInt8Kernels;
+}
+namespace avx2 {
+extern const Int8Kernels kInt8Kernels;
+}
+namespace avx512 {
+extern const Int8Kernels kInt8Kernels;  // needs AVX512-VNNI
+}
+const Int8Kernels& choose_int8();
+
+class Int8Products {
+ public:
+  explicit Int8Products(tessera::sdk::Host host) : host_(host), kernels_(choose_int8()) {}
+
+  // Wider products could overflow their sums; narrower ones take as long as the rounding.
+  static bool rounds(int64_t in, int64_t out) { return in >= 32 && out >= 32 && in <= (int64_t{1} << 16); }
+
+  // Adds a matrix [out, in], or replaces matrix `i`.
+  void pack(size_t i, int64_t in, int64_t out, const float* w);
+  // y [rows, out] = x [rows, in] times matrix `i` transposed; `stride` is the floats from one row of y to the next.
+  // [any-thread]
+  void multiply(size_t i, int64_t rows, const float* x, float* y, int64_t stride);
+
+ private:
+  struct Matrix {
+    int64_t in = 0, out = 0;
+    tessera::sdk::Buffer w;
+    std::vector<float> scales;
+    std::vector<int32_t> sums;
+  };
+  struct Rows {
+    tessera::sdk::Buffer x;
+    std::vector<Int8Row> of_rows;
+  };
+  class Borrowed;
+
+  tessera::sdk::Host host_;
+  const Int8Kernels& kernels_;
+  std::vector<Matrix> matrices_;
+  std::mutex lock_;
+  std::vector<std::unique_ptr<Rows>> free_;  // memory of calls that are over
+};
+
+}  // namespace tessera_dense
