@@ -273,7 +273,14 @@ class ShardedEmbeddingBagCollection : public ShardedEmbeddings {
   Awaitable<Output> forward(StepHandle taken, bool keep_for_backward = true);
   // Collective. grad: [batch, sum of dims] of this rank's loss, on the output's device or in host memory. Call it once
   // for each forward.
-  void backward(const Output& output, const Tensor& grad);
+  void backward(const Output& output, const Tensor& grad) {
+    start_backward(output, grad);
+    finish_backward(output);
+  }
+  // The two halves of backward(): the first sends gradients, the second waits for them and updates tables. Between them
+  // other collections may send theirs; `grad` must not change.
+  void start_backward(const Output& output, const Tensor& grad);
+  void finish_backward(const Output& output);
   // Collective; called before the batch's backward. Returns the gradients of the ids' weights, [ids], for a collection
   // with is_weighted. grad is as in backward(), in host memory. It looks up all rows again, one by one for this rank's
   // ids. Ids that the bounds check drops get 0. Errors are those of forward(). kUnimplemented: the tables are on a
@@ -288,8 +295,32 @@ class ShardedEmbeddingBagCollection : public ShardedEmbeddings {
   std::shared_ptr<const KeyedTensor::KeyLayout> layout_;
 };
 
-// Takes batches ahead of their steps. Another thread checks, routes and exchanges the ids of the next batch while the
-// collection is in the step before. Results are the same as with forward(batch).
+class ShardedEmbeddingCollection : public ShardedEmbeddings {
+ public:
+  struct Output {
+    JaggedTensorDict values;  // by output name: rows [ids, dim] in input order; float16 tables: rounded to half
+    bool all_finished = false;
+    StepHandle state;
+  };
+  // These are like those of ShardedEmbeddingBagCollection.
+  Awaitable<Output> forward(const KeyedJaggedTensor& input, bool finished = false, bool keep_for_backward = true);
+  Awaitable<Output> forward(StepHandle taken, bool keep_for_backward = true);
+  // grads: by output name, each [ids, dim]; a missing name has gradient 0.
+  void backward(const Output& output, const std::vector<std::pair<std::string, Tensor>>& grads) {
+    start_backward(output, grads);
+    finish_backward(output);
+  }
+  void start_backward(const Output& output, const std::vector<std::pair<std::string, Tensor>>& grads);
+  void finish_backward(const Output& output);
+
+  explicit ShardedEmbeddingCollection(std::shared_ptr<ShardedCollection> impl);
+
+ private:
+  friend class ShardedInputs;
+};
+
+// Takes batches of a collection of either kind ahead of their steps. Another thread checks, routes and exchanges the
+// ids of the next batch while the collection is in the step before. Results are the same as with forward(batch).
 //
 //   ShardedInputs inputs(collection);            // collective
 //   StepHandle next = inputs.reserve();
@@ -302,6 +333,7 @@ class ShardedInputs {
  public:
   // Collective.
   explicit ShardedInputs(ShardedEmbeddingBagCollection& collection);
+  explicit ShardedInputs(ShardedEmbeddingCollection& collection);
   ~ShardedInputs();
 
   StepHandle reserve();
@@ -317,20 +349,6 @@ class ShardedInputs {
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
-};
-
-class ShardedEmbeddingCollection : public ShardedEmbeddings {
- public:
-  struct Output {
-    JaggedTensorDict values;  // by output name: rows [ids, dim] in input order; float16 tables: rounded to half
-    bool all_finished = false;
-    StepHandle state;
-  };
-  Awaitable<Output> forward(const KeyedJaggedTensor& input, bool finished = false, bool keep_for_backward = true);
-  // grads: by output name, each [ids, dim]; a missing name has gradient 0.
-  void backward(const Output& output, const std::vector<std::pair<std::string, Tensor>>& grads);
-
-  explicit ShardedEmbeddingCollection(std::shared_ptr<ShardedCollection> impl);
 };
 
 // The module sharders turn a module (its tables), a plan and ranks into a sharded module. Collective: ranks must agree

@@ -53,11 +53,14 @@ struct TrainPipelineOptions {
   bool ahead = false;
   // Called before each batch is taken ahead; true: this rank wants to end, and all ranks are told.
   std::function<bool()> finished = nullptr;
+  // Further tables for the ids of the same batches (Trainer::sequences_ahead()); null: none. It must outlive the
+  // pipeline.
+  ShardedEmbeddingCollection* sequences = nullptr;
 };
 
 struct TrainInput {
   Batch batch;
-  StepHandle taken;  // empty unless ahead: from ShardedInputs, for the forward of this batch
+  TakenBatch taken;  // empty unless ahead
 };
 
 // The batches of a training run, one per step, optionally prepared during the step before, as TorchRec's
@@ -66,7 +69,7 @@ struct TrainInput {
 //   TrainPipeline inputs(in_epochs(BatchReader(data.train, ...)), bags, {.steps = 1000, .ahead = true});
 //   for (int64_t step = 0; step < 1000; ++step) {
 //     TrainInput& input = inputs.next();
-//     auto pooled = (input.taken ? bags.forward(input.taken) : bags.forward(input.batch.sparse)).wait();
+//     auto pooled = (input.taken ? bags.forward(input.taken.pooled) : bags.forward(input.batch.sparse)).wait();
 //     ...
 //   }
 //
@@ -106,8 +109,11 @@ class TrainPipeline {
   std::atomic<double> read_s_ = 0;  // the thread adds to it
   double waited_s_ = 0;
 
-  std::unique_ptr<ShardedInputs> inputs_;  // null unless ahead
-  std::mutex mutex_;                       // held while the members below change
+  TakenBatch reserve();
+
+  std::unique_ptr<ShardedInputs> inputs_;     // null unless ahead
+  std::unique_ptr<ShardedInputs> sequences_;  // null unless ahead, with sequences
+  std::mutex mutex_;                          // held while the members below change
   std::condition_variable changed_;
   std::atomic<int64_t> asked_ = 0, filled_ = 0;  // steps below these
   std::atomic<bool> stop_ = false, failed_ = false;

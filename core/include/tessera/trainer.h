@@ -30,6 +30,13 @@ using Stages = std::vector<std::pair<std::string, double>>;
 
 // The interface of a training loop to a model over sharded tables. ModelTrainer implements it. A program with its own
 // model writes another one: training needs step() and take_losses(), evaluation needs predict(). Used by one thread.
+// A batch that a pipeline has taken ahead of its step, with ShardedInputs.
+struct TakenBatch {
+  StepHandle pooled = {};     // by Trainer::embeddings(); empty: nothing was taken
+  StepHandle sequences = {};  // by Trainer::sequences_ahead(), if there are any
+  explicit operator bool() const { return static_cast<bool>(pooled); }
+};
+
 class Trainer {
  public:
   virtual ~Trainer() = default;
@@ -37,7 +44,7 @@ class Trainer {
   // Runs one step of all ranks: forward, backward, updates. Ranks may have shares of any size, even empty ones.
   // `taken`: TrainPipeline's work on the batch, if any. True: some rank has said `finished` with this batch, here or to
   // the pipeline. Collective.
-  virtual bool step(const Batch& batch, StepHandle taken, bool finished) = 0;
+  virtual bool step(const Batch& batch, TakenBatch taken, bool finished) = 0;
   bool step(const Batch& batch) { return step(batch, {}, false); }
   // The sums of this rank's losses over its samples, one per step since the last call. May wait for a device.
   virtual std::vector<double> take_losses() = 0;
@@ -55,6 +62,9 @@ class Trainer {
   virtual const ProcessGroup& group() const = 0;
   // The tables whose ids a pipeline exchanges ahead of the step.
   virtual ShardedEmbeddingBagCollection& embeddings() = 0;
+  // Further tables whose ids a pipeline exchanges ahead of the step; null: there are none, or only the step knows which
+  // ids they get.
+  virtual ShardedEmbeddingCollection* sequences_ahead() { return nullptr; }
   // Waits for steps' work on a device.
   virtual void synchronize() {}
   // Records spans of a step's stages; nullptr: none.
@@ -113,7 +123,7 @@ class ModelTrainer : public Trainer {
   // step waits for the device only if a host-memory transport must send something. kFailedPrecondition, in host memory:
   // a loss is infinite or no number, and nothing was updated; or a gradient is, and dense parameters were not updated.
   // The error names the table or parameter that caused it, if that can be seen.
-  bool step(const Batch& batch, StepHandle taken, bool finished) override;
+  bool step(const Batch& batch, TakenBatch taken, bool finished) override;
   using Trainer::step;
   // Reads the losses from the device if they are there. On a device they may be infinite or NaN.
   std::vector<double> take_losses() override;
@@ -131,6 +141,8 @@ class ModelTrainer : public Trainer {
   DistributedModelParallel& parallel() { return *parallel_; }
   const ProcessGroup& group() const override { return parallel_->group(); }
   ShardedEmbeddingBagCollection& embeddings() override { return parallel_->bags(kCollectionPath); }
+  // Null if ids of sequences are drawn.
+  ShardedEmbeddingCollection* sequences_ahead() override { return drawn_ ? nullptr : sequences_; }
   // Both collections of tables, or the only one.
   std::vector<ShardedEmbeddings*> tables();
   ExchangeBytes<int64_t> bytes_sent();  // of both
@@ -153,9 +165,14 @@ class ModelTrainer : public Trainer {
   void observe(const Observer& observer) override { observer_ = observer; }
 
  private:
-  // The rows of tables without pooling, as inputs of the graph.
-  const std::vector<DenseInput>& look_up_sequences(const Batch& batch, bool finished, bool train);
-  void update_sequences(bool trained);
+  // Both lookups of a batch, of which the second sends its rows before the first has all of its own.
+  struct Rows {
+    ShardedEmbeddingBagCollection::Output pooled;
+    const std::vector<DenseInput>& sequences;  // rows of tables without pooling, as inputs of the graph
+  };
+  Rows look_up(const Batch& batch, TakenBatch taken, bool finished, bool train);
+  // Both backwards, in the same way.
+  void update_tables(const ShardedEmbeddingBagCollection::Output& pooled, const Tensor& grad_pooled, bool trained);
   // The heads' inputs that are predictions.
   std::vector<Tensor> predicted(const std::vector<Tensor>& of_heads) const;
   // Runs forward and backward of the dense part, and returns the gradient of `pooled`.

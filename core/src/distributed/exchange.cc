@@ -35,15 +35,18 @@ void RowExchange::finish_rows_to_home(const RowsOnWire& wire, Work first_hop, St
   watch.wait(to_home(*group_, wire.layout.across, wire.rows, rows("rows across hosts")));
 }
 
-void RowExchange::rows_to_owner(const RowsOnWire& wire, Stopwatch& watch) const {
-  if (wiring_.world_size() == 1) return;
-  const bool two_hops = wiring_.hosts().count > 1;
-  if (two_hops) {
-    watch.wait(to_owner(*group_, wire.layout.across, wire.rows, gradients("gradients across hosts")));
-    wire.host_sums.split(wire.rows, wire.rows);
-  }
-  watch.wait(to_owner(*host_group_, wire.layout.in_host, wire.rows,
-                      gradients(two_hops ? "gradients inside the host" : "gradients")));
+Work RowExchange::start_rows_to_owner(const RowsOnWire& wire) const {
+  if (wiring_.world_size() == 1) return {};
+  if (wiring_.hosts().count > 1)
+    return to_owner(*group_, wire.layout.across, wire.rows, gradients("gradients across hosts"));
+  return to_owner(*host_group_, wire.layout.in_host, wire.rows, gradients("gradients"));
+}
+
+void RowExchange::finish_rows_to_owner(const RowsOnWire& wire, Work first_hop, Stopwatch& watch) const {
+  watch.wait(std::move(first_hop));
+  if (wiring_.hosts().count == 1) return;
+  wire.host_sums.split(wire.rows, wire.rows);
+  watch.wait(to_owner(*host_group_, wire.layout.in_host, wire.rows, gradients("gradients inside the host")));
 }
 
 void RowExchange::abort(const std::string& reason) const { group_->abort(reason); }

@@ -27,8 +27,9 @@ class RowExchange {
   // across hosts. Counts are known from the inputs. Other work fits between start and finish.
   Work start_rows_to_home(const RowsOnWire& wire) const;
   void finish_rows_to_home(const RowsOnWire& wire, Work first_hop, Stopwatch& watch) const;
-  // Their gradients back.
-  void rows_to_owner(const RowsOnWire& wire, Stopwatch& watch) const;
+  // Their gradients back, in the reverse order.
+  Work start_rows_to_owner(const RowsOnWire& wire) const;
+  void finish_rows_to_owner(const RowsOnWire& wire, Work first_hop, Stopwatch& watch) const;
   // Ends what other ranks wait for here.
   void abort(const std::string& reason) const;
 

@@ -211,6 +211,8 @@ StepHandle ShardedCollection::reserve() {
 }
 
 void ShardedCollection::give_back(StepState* state) noexcept {
+  state->travel = {};  // waits if an error has ended the step
+  state->given = {};
   state->batch.release();
   spare_.emplace_back(state);
 }
@@ -338,7 +340,7 @@ Tensor ShardedCollection::collapse(StepState& state, const Tensor& grad) const {
   return rows;
 }
 
-void ShardedCollection::finish(StepState& state, bool keep_context) {
+void ShardedCollection::look_up(StepState& state, bool keep_context) {
   Step& step = state.step;
   if (!std::exchange(state.taken, false)) {
     refuse("a forward needs a batch that was taken in without an error, and takes it once");
@@ -365,16 +367,20 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
     else
       owner_.forward(step.owned.view(step.calls), rows, keep_context, step.calls);
     watch.lap(times_.lookup, "lookup");
-    Work travel = rows_.start_rows_to_home(on_wire(step));
-    if (!replicated_.empty()) {  // while the rows travel
-      step.data_parallel->take(wiring_, state.batch, options_.is_weighted, *step.executor);
-      step.replicated.take(wiring_, step.routed, *step.executor);
-      replicated_.forward(replicated_batch(state), {state.rows, step.rows.tensor()},
-                          keep_context ? &state.replicated_contexts : nullptr);
-      watch.lap(times_.lookup, "lookup of replicated rows");
-    }
-    rows_.finish_rows_to_home(on_wire(step), std::move(travel), watch);
+    state.travel = rows_.start_rows_to_home(on_wire(step));
+    if (replicated_.empty()) return;
+    step.data_parallel->take(wiring_, state.batch, options_.is_weighted, *step.executor);  // while the rows travel
+    step.replicated.take(wiring_, step.routed, *step.executor);
+    replicated_.forward(replicated_batch(state), {state.rows, step.rows.tensor()},
+                        keep_context ? &state.replicated_contexts : nullptr);
+    watch.lap(times_.lookup, "lookup of replicated rows");
   });
+}
+
+void ShardedCollection::finish(StepState& state) {
+  Step& step = state.step;
+  Stopwatch watch(trace_);
+  guarded("lookup", [&] { rows_.finish_rows_to_home(on_wire(step), std::move(state.travel), watch); });
   watch.lap(times_.exchange_rows, "exchange rows", sum_of(state.traffic.bytes.rows));
   bytes_sent_.ids += state.traffic.bytes.ids;
   bytes_sent_.unused_inline += state.traffic.bytes.unused_inline;
@@ -409,18 +415,24 @@ Tensor ShardedCollection::clamped(StepState& state, const Tensor& grad) const {
   return out;
 }
 
-void ShardedCollection::backward(StepState& state, const Tensor& given) {
+void ShardedCollection::start_backward(StepState& state, const Tensor& given) {
+  Stopwatch watch(trace_);
+  Step& step = state.step;
+  guarded("split", [&] {
+    state.given = clamped(state, step.executor->bring(given));
+    step.output->split(step.rows.tensor(), state.given);
+  });
+  watch.lap(times_.split, "split");
+  guarded("backward", [&] { state.travel = rows_.start_rows_to_owner(on_wire(step)); });
+}
+
+void ShardedCollection::finish_backward(StepState& state) {
   Stopwatch watch(trace_);
   Step& step = state.step;
   const double mean = 1.0 / group_->world_size();
-  Tensor grad;
-  guarded("split", [&] {
-    grad = clamped(state, step.executor->bring(given));
-    step.output->split(step.rows.tensor(), grad);
-  });
-  watch.lap(times_.split, "split");
+  const Tensor grad = std::exchange(state.given, {});
   guarded("backward", [&] {
-    rows_.rows_to_owner(on_wire(step), watch);
+    rows_.finish_rows_to_owner(on_wire(step), std::move(state.travel), watch);
     watch.lap(times_.exchange_gradients, "exchange gradients", sum_of(state.traffic.bytes.gradients));
     const OwnerLookup::Rows gradients{step.rows.tensor(), grad};
     const double scale = gradient_scale();

@@ -30,7 +30,7 @@ struct StepState {
   }
   std::atomic<int> handles{0};               // StepHandles on it
   std::shared_ptr<ShardedCollection> owner;  // while there are any
-  bool taken = false;                        // start() has ended well, and finish() has not begun
+  bool taken = false;                        // start() has ended well, and look_up() has not begun
 
   Step step;
   CheckedBatch batch;
@@ -45,6 +45,8 @@ struct StepState {
   Buffer grad{DType::kFloat32};     // of `rows`, of a batch with inverse indices
   Buffer clamped{DType::kFloat32};  // of table features whose gradients are bounded before they are divided
   bool sampled = false;             // shards were looked up one by one, and will be updated so
+  Tensor given;                     // the gradient of `rows`, between start_backward() and finish_backward()
+  Work travel;                      // rows or gradients on their way
 };
 
 // The side that takes batches in: it exchanges their ids, and remembers sizes from batch to batch.
@@ -82,14 +84,18 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
     start(state, input, finished, *inputs_, trains);
   }
   std::unique_ptr<InputSide> input_side(const std::shared_ptr<ProcessGroup>& group) const;
-  // Looks up, exchanges rows, combines: state.rows is valid, as state.layout says.
-  void finish(StepState& state, bool keep_context);
+  // Looks up, and sends rows. Other collections may send theirs before finish().
+  void look_up(StepState& state, bool keep_context);
+  // Waits for rows, and combines them: state.rows is valid, as state.layout says.
+  void finish(StepState& state);
   // The pooled output [batch, width] of a batch that has inverse indices, from state.rows; and the gradient of those.
   Tensor expand(StepState& state, bool keep_context) const;
   Tensor collapse(StepState& state, const Tensor& grad) const;
-  // `grad` lies as state.rows does, where that is or in host memory. Updates tables; collective. The state must not be
-  // used for another backward.
-  void backward(StepState& state, const Tensor& grad);
+  // Sends gradients. `grad` lies as state.rows does, where that is or in host memory, and must not change until
+  // finish_backward(). Collective. The state must not be used for another backward.
+  void start_backward(StepState& state, const Tensor& grad);
+  // Waits for gradients, and updates tables.
+  void finish_backward(StepState& state);
   void give_back(StepState* state) noexcept;
   // Ends the job on all ranks: for what only this rank can know to be wrong between two collectives.
   [[noreturn]] void refuse(const std::string& why) const;

@@ -350,9 +350,10 @@ Awaitable<ShardedEmbeddingBagCollection::Output> ShardedEmbeddingBagCollection::
 
 Awaitable<ShardedEmbeddingBagCollection::Output> ShardedEmbeddingBagCollection::forward(StepHandle state, bool keep) {
   TESSERA_CHECK(state && state->owner == impl_, "the batch was taken for this collection");
+  impl_->look_up(*state, keep);
   return Awaitable<Output>([layout = layout_, state = std::move(state), keep] {
     const auto& impl = state->owner;
-    impl->finish(*state, keep);
+    impl->finish(*state);
     const Tensor values = !state->batch.expands
                               ? state->rows.reshape({state->batch.output_batch, impl->wiring().output_width()})
                               : impl->expand(*state, keep);
@@ -365,15 +366,17 @@ Awaitable<ShardedEmbeddingBagCollection::Output> ShardedEmbeddingBagCollection::
   });
 }
 
-void ShardedEmbeddingBagCollection::backward(const Output& output, const Tensor& grad) {
+void ShardedEmbeddingBagCollection::start_backward(const Output& output, const Tensor& grad) {
   if (!output.state) fail(Code::kFailedPrecondition, "backward of a forward that kept nothing for it");
   StepState& state = *output.state;
   const int64_t batch = state.batch.output_batch, width = impl_->wiring().output_width();
   if (grad.dim() != 2 || grad.size(0) != batch || grad.size(1) != width || grad.dtype() != DType::kFloat32) {
     impl_->refuse(str_cat("the gradient must be float32 [", batch, ", ", width, "]"));
   }
-  impl_->backward(state, state.batch.expands ? impl_->collapse(state, grad) : grad);
+  impl_->start_backward(state, state.batch.expands ? impl_->collapse(state, grad) : grad);
 }
+
+void ShardedEmbeddingBagCollection::finish_backward(const Output& output) { impl_->finish_backward(*output.state); }
 
 struct ShardedInputs::Impl {
   std::shared_ptr<ShardedCollection> collection;
@@ -381,6 +384,11 @@ struct ShardedInputs::Impl {
 };
 
 ShardedInputs::ShardedInputs(ShardedEmbeddingBagCollection& collection) : impl_(std::make_unique<Impl>()) {
+  impl_->collection = collection.impl_;
+  impl_->side = collection.impl_->input_side(collection.group().split(0));
+}
+
+ShardedInputs::ShardedInputs(ShardedEmbeddingCollection& collection) : impl_(std::make_unique<Impl>()) {
   impl_->collection = collection.impl_;
   impl_->side = collection.impl_->input_side(collection.group().split(0));
 }
@@ -404,9 +412,15 @@ Awaitable<ShardedEmbeddingCollection::Output> ShardedEmbeddingCollection::forwar
                                                                                   bool finished, bool keep) {
   StepHandle state = impl_->reserve();
   impl_->start(*state, input, finished, keep);
+  return forward(std::move(state), keep);
+}
+
+Awaitable<ShardedEmbeddingCollection::Output> ShardedEmbeddingCollection::forward(StepHandle state, bool keep) {
+  TESSERA_CHECK(state && state->owner == impl_, "the batch was taken for this collection");
+  impl_->look_up(*state, keep);
   return Awaitable<Output>([state = std::move(state), keep] {
     const auto& impl = state->owner;
-    impl->finish(*state, keep);
+    impl->finish(*state);
     Output out;
     out.all_finished = state->step.messages.all_finished;
     const CheckedBatch& batch = state->batch;
@@ -427,8 +441,8 @@ Awaitable<ShardedEmbeddingCollection::Output> ShardedEmbeddingCollection::forwar
   });
 }
 
-void ShardedEmbeddingCollection::backward(const Output& output,
-                                          const std::vector<std::pair<std::string, Tensor>>& grads) {
+void ShardedEmbeddingCollection::start_backward(const Output& output,
+                                                const std::vector<std::pair<std::string, Tensor>>& grads) {
   if (!output.state) fail(Code::kFailedPrecondition, "backward of a forward that kept nothing for it");
   StepState& state = *output.state;
   std::vector<RowExecutor::Piece> pieces;
@@ -444,8 +458,10 @@ void ShardedEmbeddingCollection::backward(const Output& output,
     }
     pieces.push_back({grad, state.layout.offset[s]});
   }
-  impl_->backward(state, state.step.executor->bring(pieces, state.num_rows_elements));
+  impl_->start_backward(state, state.step.executor->bring(pieces, state.num_rows_elements));
 }
+
+void ShardedEmbeddingCollection::finish_backward(const Output& output) { impl_->finish_backward(*output.state); }
 
 ShardedEmbeddingBagCollection EmbeddingBagCollectionSharder::shard(const std::vector<EmbeddingBagConfig>& tables,
                                                                    const EmbeddingModuleShardingPlan& plan,

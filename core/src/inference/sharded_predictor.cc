@@ -177,9 +177,10 @@ class Sharded : public ShardedPredictor {
     ShardedEmbeddingCollection::Output sequences;
   };
   Rows look_up(const KeyedJaggedTensor& batch, bool finished) {
-    Rows out{bags_.forward(batch, finished, false).wait(), {}};
-    if (sequences_) out.sequences = sequences_->forward(batch, finished, false).wait();
-    return out;
+    auto bags = bags_.forward(batch, finished, false);
+    if (!sequences_) return {bags.wait(), {}};
+    auto sequences = sequences_->forward(batch, finished, false);
+    return {bags.wait(), sequences.wait()};
   }
 
   [[noreturn]] void lose(const std::exception& e) {

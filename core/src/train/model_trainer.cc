@@ -172,15 +172,13 @@ void ModelTrainer::scale_dense_learning_rates(double factor) {
   for (size_t g = 0; g < dense_rates_.size(); ++g) optimizer_->set_option(g, "lr", dense_rates_[g] * factor);
 }
 
-bool ModelTrainer::step(const Batch& batch, StepHandle taken, bool finished) {
+bool ModelTrainer::step(const Batch& batch, TakenBatch taken, bool finished) {
   if (averages_) averages_->show(false);
   step_.step = embeddings().step();
-  auto pooled = (taken ? embeddings().forward(std::move(taken)) : embeddings().forward(batch.sparse, finished)).wait();
+  const auto [pooled, sequences] = look_up(batch, std::move(taken), finished, true);
   const Tensor& values = pooled.values.values();
-  const std::vector<DenseInput>& sequences = look_up_sequences(batch, finished, true);
   const Tensor grad_pooled = stream_ ? train_dense_on_device(batch, values) : train_dense(batch, values, sequences);
-  embeddings().backward(pooled, grad_pooled);
-  update_sequences(batch.labels.numel() > 0 || step_.sum_over_ranks);
+  update_tables(pooled, grad_pooled, batch.labels.numel() > 0 || step_.sum_over_ranks);
   if (!sums_ || (sums_->add(batch.global_size, step_.step + 1) && sums_->take())) update_dense();
   return pooled.any_finished;
 }
@@ -200,22 +198,31 @@ void ModelTrainer::settle() {
   if (averages_) averages_->show(true);
 }
 
-const std::vector<DenseInput>& ModelTrainer::look_up_sequences(const Batch& batch, bool finished, bool train) {
+ModelTrainer::Rows ModelTrainer::look_up(const Batch& batch, TakenBatch taken, bool finished, bool train) {
   static const std::vector<DenseInput> none;
+  auto pooled = taken.pooled ? embeddings().forward(std::move(taken.pooled), train)
+                             : embeddings().forward(batch.sparse, finished, train);
   sparse_ = drawn_ ? &drawn_->add_to(batch, train, embeddings().step()) : &batch.sparse;
-  if (!sequences_) return none;
-  rows_ = sequences_->forward(*sparse_, finished, train).wait();
-  return row_inputs_->take(rows_.values);
+  if (!sequences_) return {pooled.wait(), none};
+  auto rows = taken.sequences ? sequences_->forward(std::move(taken.sequences), train)
+                              : sequences_->forward(*sparse_, finished, train);
+  auto& of_pooled = pooled.wait();
+  rows_ = rows.wait();
+  return {of_pooled, row_inputs_->take(rows_.values)};
 }
 
-void ModelTrainer::update_sequences(bool trained) {
-  if (!sequences_) return;
+void ModelTrainer::update_tables(const ShardedEmbeddingBagCollection::Output& pooled, const Tensor& grad_pooled,
+                                 bool trained) {
+  embeddings().start_backward(pooled, grad_pooled);
+  if (!sequences_) return embeddings().finish_backward(pooled);
   std::vector<std::pair<std::string, Tensor>> grads;
   for (size_t i = 0; trained && i < rows_.values.size(); ++i) {
     const Tensor& grad = layers_.sequence_gradients()[i];
     if (grad.defined()) grads.emplace_back(rows_.values[i].first, grad);
   }
-  sequences_->backward(rows_, grads);
+  sequences_->start_backward(rows_, grads);
+  embeddings().finish_backward(pooled);
+  sequences_->finish_backward(rows_);
   rows_ = {};
 }
 
@@ -349,8 +356,7 @@ std::vector<Tensor> ModelTrainer::predicted(const std::vector<Tensor>& of_heads)
 
 std::vector<Tensor> ModelTrainer::predict(const Batch& batch) {
   settle();
-  const auto pooled = embeddings().forward(batch.sparse, false, false).wait();
-  const std::vector<DenseInput>& sequences = look_up_sequences(batch, false, false);
+  const auto [pooled, sequences] = look_up(batch, {}, false, false);
   if (!batch.labels.numel() && (stream_ || !step_.sum_over_ranks))
     return std::vector<Tensor>(predictions().size(), Tensor::empty({0, 1}));
   const Tensor& values = pooled.values.values();

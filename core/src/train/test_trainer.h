@@ -43,10 +43,11 @@ class TestTrainer : public Trainer {
     tables_.emplace(EmbeddingBagCollectionSharder(runtime(), options).shard({table}, plan, group_));
   }
 
-  bool step(const Batch& batch, StepHandle taken, bool finished) override {
+  bool step(const Batch& batch, TakenBatch taken, bool finished) override {
     taken_ += taken ? 1 : 0;
     const auto pooled =
-        (taken ? tables_->forward(std::move(taken), false) : tables_->forward(batch.sparse, finished, false)).wait();
+        (taken ? tables_->forward(std::move(taken.pooled), false) : tables_->forward(batch.sparse, finished, false))
+            .wait();
     labels_.push_back(batch.labels.item());
     losses_.push_back(loss_of_sample * static_cast<double>(kSamples));
     return pooled.any_finished;

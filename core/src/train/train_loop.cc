@@ -18,8 +18,9 @@ TrainLoop::TrainLoop(Trainer& trainer, ReadBatch read, TrainLoopOptions options)
 
 void TrainLoop::run() {
   TESSERA_CHECK(read_, "a loop runs once");
-  TrainPipeline inputs(std::exchange(read_, nullptr), trainer_.embeddings(),
-                       {options_.first_step, options_.steps, options_.ahead, options_.stop});
+  TrainPipeline inputs(
+      std::exchange(read_, nullptr), trainer_.embeddings(),
+      {options_.first_step, options_.steps, options_.ahead, options_.stop, trainer_.sequences_ahead()});
   trainer_.set_trace(options_.step_trace);
   inputs.set_trace(options_.input_trace);
   Stopwatch watch;

@@ -38,6 +38,7 @@ TrainPipeline::TrainPipeline(ReadBatch read, ShardedEmbeddingBagCollection& coll
       asked_(options.first_step),
       filled_(options.first_step) {
   if (options_.ahead) inputs_ = std::make_unique<ShardedInputs>(collection);
+  if (options_.ahead && options_.sequences) sequences_ = std::make_unique<ShardedInputs>(*options_.sequences);
 }
 
 TrainPipeline::~TrainPipeline() {
@@ -45,7 +46,7 @@ TrainPipeline::~TrainPipeline() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
-    if (filled_ < asked_ && !failed_) inputs_->abort("training has ended");
+    if (filled_ < asked_ && !failed_) abort("training has ended");
   }
   changed_.notify_all();
   thread_.join();
@@ -53,11 +54,15 @@ TrainPipeline::~TrainPipeline() {
 
 void TrainPipeline::abort(const std::string& reason) const {
   if (inputs_) inputs_->abort(reason);
+  if (sequences_) sequences_->abort(reason);
 }
+
+TakenBatch TrainPipeline::reserve() { return {inputs_->reserve(), sequences_ ? sequences_->reserve() : StepHandle()}; }
 
 void TrainPipeline::set_trace(Trace* trace) {
   trace_ = trace;
   if (inputs_) inputs_->set_trace(trace);
+  if (sequences_) sequences_->set_trace(trace);
 }
 
 TrainInput& TrainPipeline::next() {
@@ -71,11 +76,11 @@ TrainInput& TrainPipeline::next() {
     return input;
   }
   if (!thread_.joinable()) {
-    input.taken = inputs_->reserve();
+    input.taken = reserve();
     asked_ = step + 1;
     thread_ = std::thread([this] { run(); });
   }
-  StepHandle place = inputs_->reserve();
+  TakenBatch place = reserve();
   {
     wait_until([&] { return filled_ > step || failed_; });
     const std::lock_guard lock(mutex_);
@@ -116,10 +121,12 @@ void TrainPipeline::fill(int64_t step, TrainInput& input) {
   try {
     read(step, input.batch);
   } catch (const std::exception& e) {  // the other ranks wait for this rank's batch
-    inputs_->abort(e.what());
+    abort(e.what());
     throw;
   }
-  inputs_->take(input.taken, input.batch.sparse, options_.finished && options_.finished());
+  const bool finished = options_.finished && options_.finished();
+  inputs_->take(input.taken.pooled, input.batch.sparse, finished);
+  if (sequences_) sequences_->take(input.taken.sequences, input.batch.sparse, finished);
 }
 
 void TrainPipeline::run() {
