@@ -123,7 +123,7 @@ if(ONNX_INCLUDE_DIR AND ONNX_PROTO_LIBRARY AND PROTOBUF_LIBRARY)
   target_compile_definitions(tessera_onnx_proto INTERFACE ONNX_ML=1 ONNX_NAMESPACE=onnx)
   target_link_libraries(tessera_onnx_proto INTERFACE ${ONNX_PROTO_LIBRARY} ${PROTOBUF_LIBRARY})
 endif()
-tessera_backend(ONNX "tessera model export (ONNX)" ONNX_FOUND "libonnx-dev, libprotobuf-dev")
+tessera_backend(ONNX "tessera model export and import (ONNX)" ONNX_FOUND "libonnx-dev, libprotobuf-dev")
 find_package(MPI QUIET COMPONENTS C)
 tessera_backend(MPI "MPI transport (Open MPI)" MPI_C_FOUND libopenmpi-dev)
 

@@ -1,5 +1,5 @@
 // tessera model inspect: describes a packed model or a checkpoint, and checks it. tessera model new: writes jobs to
-// start from. tessera model export is in model_export.cc.
+// start from. tessera model export and import have files of their own.
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
@@ -11,6 +11,7 @@
 #include "inspect_checkpoint.h"
 #include "job_config.h"
 #include "model_export.h"
+#include "model_import.h"
 #include "model_presets.h"
 #include "modules/row_figures.h"
 #include "options.h"
@@ -40,11 +41,14 @@ std::string list(const std::vector<T>& items) {
 bool parse_model_arguments(const std::vector<std::string>& args, ModelArguments* out) {
   Options options(
       "model",
-      "inspect DIR [OPTIONS]\nexport DIR --onnx FILE [OPTIONS]\nimportance DIR --data FILE [OPTIONS]\nnew NAME",
-      str_cat("inspect describes a packed model or a checkpoint. export writes it as ONNX: see tessera model export "
-              "--help. importance shuffles one column after the other, as tessera predict --importance 5 does. new "
-              "prints an example job, whose layers you can change. NAME is one of ",
-              list(preset_names()), '.'));
+      "inspect DIR [OPTIONS]\nexport DIR --onnx FILE [OPTIONS]\nimport --onnx FILE --save DIR [OPTIONS]\n"
+      "importance DIR --data FILE [OPTIONS]\nnew NAME",
+      str_cat(
+          "inspect describes a packed model or a checkpoint. export writes it as ONNX, and import reads the layers of "
+          "an ONNX file: see tessera model export --help and import --help. importance shuffles one column after the "
+          "other, as tessera predict --importance 5 does. new prints an example job, whose layers you can change. "
+          "NAME is one of ",
+          list(preset_names()), '.'));
   auto add = options.add_options();
   add("verify", po::bool_switch(&out->verify), "read all files and compare the checksums");
   add("json", po::bool_switch(&out->as_json), "print one JSON object");
@@ -52,7 +56,8 @@ bool parse_model_arguments(const std::vector<std::string>& args, ModelArguments*
   options.argument("directory", po::value(&out->directory));
   if (!parse_options(args, options)) return false;
   constexpr const char* kActions =
-      "tessera model inspect DIR, export DIR --onnx FILE, importance DIR --data FILE and new NAME";
+      "tessera model inspect DIR, export DIR --onnx FILE, import --onnx FILE --save DIR, importance DIR --data FILE "
+      "and new NAME";
   if (out->action != "inspect" && out->action != "new")
     throw UsageError(out->action.empty() ? str_cat("an action is needed: there are ", kActions)
                                          : str_cat('"', out->action, "\" is not known; there are ", kActions));
@@ -203,6 +208,7 @@ int model_command(const std::vector<std::string>& args) {
     return predict_command(words);
   }
   if (!args.empty() && args[0] == "export") return export_command({args.begin() + 1, args.end()});
+  if (!args.empty() && args[0] == "import") return import_command({args.begin() + 1, args.end()});
   ModelArguments a;
   if (!parse_model_arguments(args, &a)) return 0;
   if (a.action == "new") return print_preset(a.directory);

@@ -124,7 +124,7 @@ int export_command(const std::vector<std::string>& args) {
   ExportArguments a;
   if (!parse_export_arguments(args, &a)) return 0;
   if (!a.vectors.empty()) return export_vectors(a);
-  std::vector<std::string> words = {a.directory, a.onnx, a.tables, a.inputs};
+  std::vector<std::string> words = {"export", a.directory, a.onnx, a.tables, a.inputs};
   for (const std::string& name : a.heads) words.push_back("head=" + name);
   for (const std::string& name : a.layers) words.push_back("layer=" + name);
   become("tessera-onnx", words, "the package tessera-onnx has it, and a build where libonnx-dev is installed");

@@ -1,10 +1,13 @@
-// tessera-onnx MODEL FILE inside|beside|input rows|columns [head=NAME|layer=NAME...]: started by tessera model export.
+// Started by tessera model export and tessera model import:
+//   tessera-onnx export MODEL FILE inside|beside|input rows|columns [head=NAME|layer=NAME...]
+//   tessera-onnx import FILE DIR DENSE values|logits
 #include <algorithm>
 #include <iostream>
 
 #include "inspect_checkpoint.h"
 #include "modules/graph_wiring.h"
 #include "onnx/export_model.h"
+#include "onnx/import_model.h"
 #include "program.h"
 #include "tessera/sdk/nearest.h"
 #include "wrapped.h"
@@ -79,15 +82,32 @@ int run(const std::string& path, const std::string& file, const std::string& pla
   return 0;
 }
 
+int run_import(const std::string& file, const std::string& directory, const ImportOptions& options) {
+  const ImportReport report = import_model(file, directory, options);
+  const std::string job = directory + '/' + kImportedJob;
+  std::cout << str_cat(job, ": ", report.nodes, " nodes as ", report.layers.size(), " layers\n")
+            << wrapped("inputs: " + list(report.inputs), "  ", "    ")
+            << wrapped("layers: " + list(report.layers), "  ", "    ")
+            << wrapped("heads: " + list(report.heads), "  ", "    ");
+  for (const std::string& note : report.notes) std::cout << wrapped(note, "  ", "    ");
+  std::cout << str_cat("tessera train --config ", job, " \\\n  --start ", directory, '/', kImportedWeights, '\n');
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
-  if (args.size() < 4) {
-    std::cerr << "tessera-onnx is started by tessera model export: see tessera model export --help\n";
+  const std::string action = args.empty() ? "" : args[0];
+  if (action == "import" && args.size() == 5) {
+    return status_of("tessera model",
+                     [&] { return run_import(args[1], args[2], {.dense = args[3], .logits = args[4] == "logits"}); });
+  }
+  if (action != "export" || args.size() < 5) {
+    std::cerr << "tessera-onnx is started by tessera model export and import: see tessera model --help\n";
     return 2;
   }
   return status_of("tessera model", [&] {
-    return run(args[0], args[1], args[2], args[3], {args.begin() + 4, args.end()});
+    return run(args[1], args[2], args[3], args[4], {args.begin() + 5, args.end()});
   });
 }

@@ -1,0 +1,42 @@
+// Constants of an ONNX file, and the operators that make constants of constants.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace onnx {
+class AttributeProto;
+class NodeProto;
+class TensorProto;
+}  // namespace onnx
+
+namespace tessera::cli {
+
+// Stands for the number of samples in a constant that is a shape.
+inline constexpr double kBatchSize = -4503599627370496.0;
+
+struct OnnxConstant {
+  std::vector<int64_t> shape;
+  std::vector<double> values;  // row-major
+  bool integers = false;       // the file stores them as integers or booleans
+};
+
+// A node's attribute; the default if it has none of this name.
+const onnx::AttributeProto* find_attribute(const onnx::NodeProto& node, const char* name);  // nullptr: none
+int64_t integer_attribute(const onnx::NodeProto& node, const char* name, int64_t otherwise);
+double number_attribute(const onnx::NodeProto& node, const char* name, double otherwise);
+std::vector<int64_t> integers_attribute(const onnx::NodeProto& node, const char* name);
+std::string text_attribute(const onnx::NodeProto& node, const char* name, const std::string& otherwise);
+
+// Reads a tensor. Values that are stored outside of `file` are in a file beside it. kUnimplemented: its type, such as
+// texts. kDataLoss: its values do not fill its shape.
+OnnxConstant constant_of(const onnx::TensorProto& tensor, const std::string& file);
+
+// Computes a node whose inputs are all constants, without those that it leaves out; nullopt: this operator, or this use
+// of it, is not computed here.
+std::optional<OnnxConstant> fold(const onnx::NodeProto& node, const std::vector<const OnnxConstant*>& inputs,
+                                 const std::string& file);
+
+}  // namespace tessera::cli

@@ -1,0 +1,223 @@
+#include "onnx/import_model.h"
+
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "onnx/imported_job.h"
+#include "onnx/importer.h"
+#include "tessera/layer_graph.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr int64_t kMostTasks = 64;  // of one output
+
+onnx::ModelProto read_onnx(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) fail(Code::kNotFound, "cannot open ", file, ": ", std::generic_category().message(errno));
+  onnx::ModelProto out;
+  if (!out.ParseFromIstream(&in) || !out.has_graph() || out.graph().node_size() == 0)
+    fail(Code::kInvalidArgument, file, " is no ONNX file, or one without nodes");
+  return out;
+}
+
+class ModelImport {
+ public:
+  ModelImport(const std::string& file, const std::string& directory, const ImportOptions& options)
+      : file_(file), options_(options), model_(read_onnx(file)) {
+    job_.source = std::filesystem::path(file).filename();
+    job_.directory = directory;
+  }
+
+  ImportReport run() {
+    take_inputs();
+    Importer importer(model_.graph(), file_, values_, taken_, batch_);
+    importer.run();
+    for (const onnx::ValueInfoProto& out : model_.graph().output()) add_heads(importer, out.name());
+    job_.layers = importer.layers.layers();
+    drop_unused_layers(job_.layers, job_.heads, file_);
+    if (job_.layers.empty()) fail(Code::kInvalidArgument, file_, ": its outputs are its inputs, so there is no layer");
+    merge_into_mlps(job_.layers, job_.heads, importer.layers.taken());
+    report_.nodes = model_.graph().node_size();
+    for (const ImportedLayer& layer : job_.layers) report_.layers.push_back(str_cat(layer.name, " (", layer.type, ')'));
+    if (job_.tables.empty()) {
+      job_.tables = {{"c0", 8}};
+      report_.notes.emplace_back("a job needs a table: no layer takes the one that is there, c0");
+    }
+    write();
+    return report_;
+  }
+
+ private:
+  template <class... Parts>
+  [[noreturn]] void refuse(const Parts&... parts) const {
+    fail(Code::kInvalidArgument, file_, ": ", str_cat(parts...));
+  }
+
+  // ---- inputs
+
+  int64_t width_of(const onnx::ValueInfoProto& input) {
+    const auto& tensor = input.type().tensor_type();
+    const auto sized = [](const auto& d) { return d.has_dim_value() ? std::to_string(d.dim_value()) : d.dim_param(); };
+    std::string shape;
+    for (const auto& d : tensor.shape().dim()) shape += str_cat(shape.empty() ? "" : ", ", sized(d));
+    if (!input.type().has_tensor_type() || tensor.elem_type() != onnx::TensorProto::FLOAT)
+      refuse("the input \"", input.name(), "\" must be float32 and is ",
+             onnx::TensorProto::DataType_Name(static_cast<onnx::TensorProto::DataType>(tensor.elem_type())),
+             ": tables stay in Tessera, so a dense part takes the rows of ids, [batch, width]");
+    if (tensor.shape().dim_size() != 2)
+      refuse("the input \"", input.name(), "\" must be [batch, width] and is [", shape, ']');
+    const auto& batch = tensor.shape().dim(0);
+    const auto& width = tensor.shape().dim(1);
+    if (!width.has_dim_value() || width.dim_value() < 1)
+      refuse("the width of the input \"", input.name(), "\" must be a number and is \"", width.dim_param(),
+             "\": export the file with only the batch as a dynamic dimension");
+    if (batch.has_dim_value()) batch_ = batch.dim_value();
+    return width.dim_value();
+  }
+
+  void take_inputs() {
+    std::vector<const onnx::ValueInfoProto*> inputs;
+    for (const onnx::ValueInfoProto& input : model_.graph().input()) {
+      const auto& constants = model_.graph().initializer();
+      const auto named = [&](const onnx::TensorProto& c) { return c.name() == input.name(); };
+      if (std::none_of(constants.begin(), constants.end(), named)) inputs.push_back(&input);
+    }
+    std::string dense = options_.dense;
+    if (dense.empty()) dense = inputs.size() == 1 ? inputs[0]->name() : "dense";
+    bool found = options_.dense.empty() || dense == "none";
+    taken_ = {"dense", "pooled"};
+    for (size_t k = 0; k <= inputs.size(); ++k) taken_.insert(str_cat('c', k));
+    for (const onnx::ValueInfoProto* input : inputs) {
+      const int64_t width = width_of(*input);
+      std::string name = "dense";
+      if (input->name() == dense) {
+        found = true;
+        job_.dense = width;
+        report_.inputs.push_back(str_cat(input->name(), " (dense, ", width, " values)"));
+      } else {
+        name = table_name(input->name());
+        job_.tables.push_back({name, width});
+        report_.inputs.push_back(str_cat(input->name(), " (table ", name, ", ", width, " values)"));
+      }
+      values_[input->name()].parts = {{name, width}};
+    }
+    if (!found) refuse("--dense ", dense, ": the file has no such input");
+  }
+
+  // A table may be called like its feature, c0.
+  std::string table_name(const std::string& input) {
+    const std::string base = layer_name_of(input).empty() ? "table" : layer_name_of(input);
+    const auto free = [&](const std::string& name) {
+      const auto same = [&](const ImportedTable& t) { return t.name == name; };
+      return name != "dense" && name != "pooled" && std::none_of(job_.tables.begin(), job_.tables.end(), same);
+    };
+    std::string name = base;
+    for (int number = 2; !free(name); ++number) name = str_cat(base, '_', number);
+    taken_.insert(name);
+    return name;
+  }
+
+  // ---- outputs
+
+  void add_head(const std::string& name, const std::string& input, const std::string& loss, double weight = 1) {
+    ImportedHead head{name, input, loss};
+    head.weight = weight;
+    const int64_t label = weight > 0 ? labels_++ : labels_ - 1;
+    if (label > 0) head.label = str_cat("label", label);
+    job_.labels = labels_;
+    report_.heads.push_back(str_cat(name, " (", loss, ')'));
+    job_.heads.push_back(std::move(head));
+  }
+
+  std::string head_name(const std::string& output) {
+    std::string base = layer_name_of(output);
+    if (base.empty() || base == "row" || base == "label") base = "score";
+    std::string name = base;
+    const auto is_taken = [&](const ImportedHead& h) { return h.name == name; };
+    for (int number = 2; std::any_of(job_.heads.begin(), job_.heads.end(), is_taken); ++number)
+      name = str_cat(base, '_', number);
+    return name;
+  }
+
+  // A head for each column, which is a logit.
+  void add_tasks(Importer& importer, const std::string& output, const ImportValue& logits) {
+    const int64_t width = logits.width();
+    if (width > kMostTasks)
+      refuse("the output \"", output, "\" has ", width,
+             " logits, and a head of binary_cross_entropy takes one: at most ", kMostTasks,
+             " of an output become heads");
+    for (int64_t k = 0; k < width; ++k) {
+      const ImportValue one = importer.layers.columns(logits, k, 1);
+      add_head(head_name(width == 1 ? output : str_cat(output, '_', k)), importer.layers.single(one), kOwnLoss);
+    }
+  }
+
+  void add_heads(Importer& importer, const std::string& output) {
+    const ImportValue value = importer.layers.plain(importer.output(output));
+    const ImportedLayer* const made = value.parts.size() == 1 ? importer.layers.maker(value.parts[0].name) : nullptr;
+    const auto before = [&] {  // what the last layer takes
+      ImportValue out;
+      out.parts = made->inputs;
+      return out;
+    };
+    if (made != nullptr && made->type == "activation" && made->options.value("kind", "") == "sigmoid")
+      return add_tasks(importer, output, before());
+    if (options_.logits) return add_tasks(importer, output, value);
+    if (made != nullptr && made->type == "softmax" && value.width() > 1) {
+      const std::string name = head_name(output), logits = importer.layers.single(before());
+      add_head(name + "_logits", logits, "softmax_cross_entropy");
+      return add_head(name, value.parts[0].name, "softmax_cross_entropy", 0);
+    }
+    const std::string name = head_name(output);
+    add_head(name, importer.layers.single(value), value.width() == 1 ? "mse" : "softmax_cross_entropy");
+    if (value.width() == 1)
+      report_.notes.push_back(str_cat(name,
+                                      " is predicted as it is, and trained with mse, because it does not end in a "
+                                      "sigmoid: if it is a logit, import it with --logits"));
+  }
+
+  // ---- files
+
+  void write() {
+    namespace fs = std::filesystem;
+    std::error_code error;
+    if (fs::exists(job_.directory, error))
+      fail(Code::kAlreadyExists, job_.directory, " exists: --save takes a new directory");
+    fs::create_directories(job_.directory, error);
+    if (error) fail(Code::kUnavailable, "cannot make ", job_.directory, ": ", error.message());
+    try {
+      write_parameters(job_.directory + '/' + kImportedWeights, job_.layers);
+      const std::string path = job_.directory + '/' + kImportedJob;
+      std::ofstream out(path);
+      out << job_text(job_);
+      out.close();
+      if (!out) fail(Code::kUnavailable, "cannot write ", path, ": ", std::generic_category().message(errno));
+    } catch (...) {
+      fs::remove_all(job_.directory, error);
+      throw;
+    }
+  }
+
+  std::string file_;
+  ImportOptions options_;
+  onnx::ModelProto model_;
+  std::map<std::string, ImportValue> values_;  // of the inputs
+  std::set<std::string> taken_;
+  int64_t batch_ = -1, labels_ = 0;
+  ImportedJob job_;
+  ImportReport report_;
+};
+
+}  // namespace
+
+ImportReport import_model(const std::string& file, const std::string& directory, const ImportOptions& options) {
+  return ModelImport(file, directory, options).run();
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,78 @@
+// Nodes of an ONNX graph become layers.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "onnx/constants.h"
+#include "onnx/layer_builder.h"
+#include "tessera/error.h"
+
+namespace onnx {
+class GraphProto;
+class NodeProto;
+}  // namespace onnx
+
+namespace tessera::cli {
+
+class Importer {
+ public:
+  using Values = std::vector<ImportValue>;
+
+  // `inputs`: the graph's inputs as values. `batch`: the number of samples that the file's shapes state; -1: none.
+  Importer(const onnx::GraphProto& graph, const std::string& file, std::map<std::string, ImportValue> inputs,
+           std::set<std::string> taken, int64_t batch);
+
+  // Reads all nodes. kUnimplemented: the first one that no layer computes, by operator, name and inputs.
+  void run();
+  // The value of an output of the graph.
+  ImportValue output(const std::string& name);
+
+  // ---- for translations of operators
+
+  template <class... Parts>
+  [[noreturn]] void refuse(const onnx::NodeProto& node, const Parts&... why) const {
+    fail(Code::kUnimplemented, layers.file(), ": ", described(node), ' ', str_cat(why...));
+  }
+  static std::string described(const onnx::NodeProto& node);  // the operator Relu of node "act" (inputs "x")
+
+  const OnnxConstant* constant(const onnx::NodeProto& node, int input) const;  // nullptr: it is none, or left out
+  const OnnxConstant& needed_constant(const onnx::NodeProto& node, int input, const char* what) const;
+  double number(const onnx::NodeProto& node, int input, const char* what) const;
+  const ImportValue& value(const onnx::NodeProto& node, int input) const;
+  // True if nothing but one node takes the first output of `node`.
+  bool is_sole(const onnx::NodeProto& node) const;
+  // Refuses an axis of x that is not that of the values of a sample, which is the last one and the second one.
+  void need_last_axis(const onnx::NodeProto& node, int64_t axis, const ImportValue& x) const;
+  // True if the shape is [batch, width] of the value, or with `flat` [batch].
+  bool is_shape(const OnnxConstant& shape, int64_t width, bool flat) const;
+  // An operator's layer over all columns of a value.
+  ImportValue layer(const onnx::NodeProto& node, const char* type, const ImportValue& x, int64_t width,
+                    nlohmann::ordered_json options = nlohmann::ordered_json::object());
+
+  LayerBuilder layers;
+
+ private:
+  bool fold_node(const onnx::NodeProto& node);
+
+  const onnx::GraphProto& graph_;
+  std::map<std::string, ImportValue> values_;
+  std::map<std::string, OnnxConstant> constants_;
+  std::map<std::string, int> uses_;
+  int64_t batch_;
+};
+
+using TranslateNode = Importer::Values (*)(Importer&, const onnx::NodeProto&);
+using OperatorTable = std::map<std::string, TranslateNode>;
+
+// True if x is the length of a vector, a step of the formula of l2_norm. at_least() translates the node that bounds it.
+bool is_length(const Importer& importer, const ImportValue& x);
+Importer::Values at_least(Importer& importer, const onnx::NodeProto& node);
+
+// Each file of operators adds its own.
+void add_layer_operators(OperatorTable& table);
+void add_arithmetic_operators(OperatorTable& table);
+void add_shape_operators(OperatorTable& table);
+
+}  // namespace tessera::cli

@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+"""imports.py TESSERA: imports ONNX files of dense layers, and compares Tessera's answers with onnxruntime's.
+
+Each imported job starts from the file's weights and is saved before its first step. A value may differ by 1e-5 of the
+largest one. The module `tessera` must be found (PYTHONPATH, TESSERA_LIBRARY), and onnx and onnxruntime of PyPI.
+"""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+import onnxruntime
+import tessera
+
+SAMPLES = 40
+TOLERANCE = 1e-5
+SHORT = ["data.samples=256", "data.test_samples=64", "data.batch=64"]
+
+
+def run(*command, status=0):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    if done.returncode != status:
+        raise SystemExit(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+    return done.stdout + done.stderr
+
+
+class File:
+    """An ONNX file in the making: its methods add a node and return the name of its output."""
+
+    def __init__(self, **inputs):
+        self.rng = np.random.default_rng(7)
+        self.nodes, self.constants, self.outputs = [], [], []
+        self.inputs = inputs
+
+    def constant(self, value, name="", dtype=np.float32):
+        name = name or f"k{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(value, dtype), name))
+        return name
+
+    def random(self, *shape, name=""):
+        return self.constant(self.rng.normal(size=shape) * 0.5, name)
+
+    def node(self, op, *inputs, outputs=1, **attributes):
+        names = [f"{op}_{len(self.nodes)}" + (f"_{k}" if k else "") for k in range(outputs)]
+        self.nodes.append(helper.make_node(op, list(inputs), names, name=names[0], **attributes))
+        return names[0] if outputs == 1 else names
+
+    def gemm(self, x, inside, outside, name):
+        return self.node("Gemm", x, self.random(outside, inside, name=f"{name}.weight"),
+                         self.random(outside, name=f"{name}.bias"), transB=1)  # fmt: skip
+
+    def output(self, value, name, flat=False):
+        self.nodes.append(helper.make_node("Identity", [value], [name], name=f"output {name}"))
+        shape = ["batch"] if flat else ["batch", None]
+        self.outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
+
+    def save(self, path, opset=20, check=True, **more):
+        inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", width])
+                  for name, width in self.inputs.items()]  # fmt: skip
+        graph = helper.make_graph(self.nodes, "dense", inputs, self.outputs, self.constants)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+        if check:
+            onnx.checker.check_model(model, full_check=True)
+        onnx.save(model, str(path), **more)
+
+
+def mlps(folder):
+    """Two chains of linear layers, with and without biases, and a sigmoid at the end."""
+    f = File(dense=6, user=8, item=4)
+    x = f.node("Concat", "dense", "user", "item", axis=1)
+    x = f.node("Relu", f.gemm(x, 18, 16, "deep.0"))
+    x = f.node("Relu", f.gemm(x, 16, 8, "deep.2"))
+    wide = f.node("MatMul", "dense", f.random(6, 8, name="wide.weight"))
+    wide = f.node("Tanh", f.node("Add", wide, f.random(8)))
+    x = f.node("Concat", x, wide, axis=-1)
+    score = f.node("Sigmoid", f.gemm(x, 16, 1, "top"))
+    f.output(f.node("Squeeze", score, f.constant([-1], dtype=np.int64)), "click", True)
+    f.save(folder / "mlps.onnx", save_as_external_data=True, location="mlps.data", size_threshold=64)
+    return ["deep (mlp), wide (mlp), top (linear)", "heads: click (binary_cross_entropy)"]
+
+
+def activations(folder):
+    """Every activation, by its operator or by its formula, each with a linear layer of its own."""
+    f = File(x=12)
+    outs = []
+    for k, (op, more) in enumerate(
+        [("Relu", {}), ("LeakyRelu", {}), ("LeakyRelu", {"alpha": 0.2}), ("Sigmoid", {}), ("Tanh", {}), ("Elu", {}),
+         ("Selu", {}), ("Softplus", {}), ("Mish", {}), ("Gelu", {}), ("HardSigmoid", {}), ("Softmax", {"axis": -1})]
+    ):  # fmt: skip
+        outs.append(f.node(op, f.gemm("x", 12, 3, f"act{k}"), **more))
+    outs.append(f.node("PRelu", f.gemm("x", 12, 3, "prelu"), f.constant([0.3])))
+    outs.append(f.node("Clip", f.gemm("x", 12, 3, "clip"), f.constant(0), f.constant(0.6)))
+    y = f.gemm("x", 12, 3, "silu")
+    outs.append(f.node("Mul", y, f.node("Sigmoid", y)))
+    y = f.gemm("x", 12, 3, "mish")
+    outs.append(f.node("Mul", f.node("Tanh", f.node("Softplus", y)), y))
+    for half_first in (True, False):
+        y = f.gemm("x", 12, 3, f"gelu{half_first}")
+        one = f.node("Add", f.node("Erf", f.node("Div", y, f.constant(np.sqrt(2)))), f.constant(1))
+        half = f.constant(0.5)
+        outs.append(f.node("Mul", f.node("Mul", y, half), one) if half_first
+                    else f.node("Mul", f.node("Mul", y, one), half))  # fmt: skip
+    x = f.node("Concat", *outs, axis=1)
+    f.output(f.gemm(x, 3 * len(outs), 1, "top"), "y")
+    f.save(folder / "activations.onnx")
+    return ["geluTrue (mlp), geluFalse (mlp), top (linear)", "leaky_relu_2 (activation)", "heads: y (mse)",
+            "import it with --logits"]  # fmt: skip
+
+
+def arithmetic(folder):
+    """Sums, products, constants, norms, crosses and ranges of columns."""
+    f = File(dense=5, a=8, b=8)
+    standard = f.node("Div", f.node("Sub", "dense", f.random(5)), f.constant([1, 2, 3, 4, 5]))
+    n = f.gemm(standard, 5, 8, "numbers")
+    n = f.node("BatchNormalization", n, f.random(8), f.random(8), f.random(8),
+               f.constant(1 + f.rng.random(8)))  # fmt: skip
+    cross = f.node("Add", f.node("Mul", "a", f.gemm("b", 8, 8, "cross")), "a")
+    left = f.node("Slice", "a", f.constant([2], dtype=np.int64), f.constant([6], dtype=np.int64),
+                  f.constant([1], dtype=np.int64))  # fmt: skip
+    s1, s2 = f.node("Split", "b", f.constant([3, 5], dtype=np.int64), outputs=2, axis=1)
+    column = f.node("Gather", n, f.constant(2, dtype=np.int64), axis=1)
+    column = f.node("Unsqueeze", column, f.constant([1], dtype=np.int64))
+    dot = f.node("ReduceSum", f.node("Mul", "a", "b"), f.constant([1], dtype=np.int64), keepdims=1)
+    mean = f.node("ReduceMean", "a", f.constant([-1], dtype=np.int64), keepdims=1)
+    norm = f.node("Max", f.node("ReduceL2", "a", f.constant([1], dtype=np.int64)), f.constant(1e-6))
+    unit = f.node("Div", "a", norm)
+    layer_norm = f.node("LayerNormalization", cross, f.random(8), f.random(8), axis=-1)
+    gated = f.node("Mul", f.node("Sigmoid", column), layer_norm)
+    less = f.node("Sub", f.constant(1), f.node("Sub", "a", "b"))
+    square = f.node("Pow", less, f.constant(2))
+    scaled = f.node("Mul", square, f.random(8))
+    shape = f.node("Shape", unit)
+    batch = f.node("Gather", shape, f.constant([0], dtype=np.int64))
+    unit = f.node("Reshape", unit, f.node("Concat", batch, f.constant([8], dtype=np.int64), axis=0))
+    batch = f.node("Shape", "b", start=0, end=1)  # as torch.onnx writes functional.normalize
+    length = f.node("Clip", f.node("ReduceL2", "b", f.constant([-1], dtype=np.int64)), f.constant(1e-12), "")
+    other = f.node("Expand", length, f.node("Concat", batch, f.constant([8], dtype=np.int64), axis=0))
+    other = f.node("Div", "b", other)
+    parts = [n, left, s1, s2, column, dot, mean, unit, layer_norm, gated, f.node("Neg", less), scaled, other]
+    x = f.node("Concat", *parts, axis=1)
+    width = 8 + 4 + 3 + 5 + 1 + 1 + 1 + 8 + 8 + 8 + 8 + 8 + 8
+    f.output(f.node("Flatten", f.gemm(x, width, 1, "top")), "score")
+    f.output(f.node("Softmax", f.gemm(x, width, 3, "classes"), axis=1), "class")
+    f.output(f.node("Sigmoid", f.gemm(x, width, 2, "tasks")), "task")
+    f.save(folder / "arithmetic.onnx")
+    return ["class_logits (softmax_cross_entropy)", "task_0 (binary_cross_entropy)", "task_1 (binary_cross_entropy)"]
+
+
+def rows_of(program, checkpoint, tables, folder):
+    out = {}
+    for name in tables:
+        file = folder / f"{name}.npy"
+        run(program, "model", "export", checkpoint, "--vectors", name, "--output", file, "--overwrite")
+        out[name] = np.load(file)
+    return out
+
+
+def check(program, folder, make):
+    name = make.__name__
+    expected = make(folder)
+    job = folder / f"{name} job"
+    said = " ".join(run(program, "model", "import", "--onnx", folder / f"{name}.onnx", "--save", job).split())
+    for text in expected:
+        if text not in said:
+            raise SystemExit(f"{name}: {text!r} is missing in\n{said}")
+    changes = [word for change in SHORT for word in ("--set", change)]
+    checkpoint = folder / f"{name} checkpoint"
+    train = [program, "train", "--config", job / "job.toml", "--start", job / "dense.safetensors", *changes]
+    said = run(*train, "--save", checkpoint, "--max-steps", 0)
+    if "parameter" in said.replace("parameters from", ""):
+        raise SystemExit(f"{name}: a parameter is not taken\n{said}")
+    trained = run(*train)
+    if "nan" in trained.lower():
+        raise SystemExit(f"{name}: training ends in nan\n{trained}")
+    model = tessera.load_model(checkpoint)
+    options = onnxruntime.SessionOptions()
+    session = onnxruntime.InferenceSession(str(folder / f"{name}.onnx"), options, providers=["CPUExecutionProvider"])
+    rng = np.random.default_rng(3)
+    names = [i.name for i in session.get_inputs()]
+    dense = rng.normal(size=(SAMPLES, model.dense_inputs)).astype(np.float32)
+    tables = [n for n in names if n != "dense" and n != "x"]
+    rows = rows_of(program, checkpoint, tables, folder)
+    ids = {feature: rng.integers(0, many, SAMPLES) for feature, many in model.features.items()}
+    ours = {feature: (one.astype(np.int64), np.ones(SAMPLES, np.int32)) for feature, one in ids.items()}
+    inputs = {n: rows[n][ids[f"c{tables.index(n)}"]] * 1.0 if n in tables else dense for n in names}
+    theirs = dict(zip([o.name for o in session.get_outputs()], session.run(None, inputs)))
+    answers = model.predict(ours, dense if model.dense_inputs else None)
+    worst = 0.0
+    for output, values in theirs.items():
+        values = values.reshape(SAMPLES, -1)
+        got = answers[output] if output in answers else np.stack(
+            [answers[f"{output}_{k}"].reshape(SAMPLES) for k in range(values.shape[1])], 1)  # fmt: skip
+        if np.ptp(values) < 1e-3:
+            raise SystemExit(f"{name}: all values of {output} are equal, so nothing is compared")
+        worst = max(worst, float(np.abs(got.reshape(values.shape) - values).max() / max(1, np.abs(values).max())))
+    print(f"{name}: {', '.join(theirs)}, at most {worst:.1e} apart", flush=True)
+    if not worst <= TOLERANCE:
+        raise SystemExit(f"{name}: values are {worst:.1e} apart, which is more than {TOLERANCE}")
+
+
+def refusals(program, folder):
+    def refused(sentence, path, *more):
+        said = run(program, "model", "import", "--onnx", path, "--save", folder / "no", *more, status=2)
+        said = " ".join(said.split())
+        if sentence not in said or (folder / "no").exists():
+            raise SystemExit(f"{sentence!r} is not what was said:\n{said}")
+
+    f = File(x=4)
+    f.output(f.node("HardSwish", f.gemm("x", 4, 4, "first")), "y")
+    f.save(folder / "operator.onnx")
+    sentence = 'the operator HardSwish of node "HardSwish_1" (inputs "Gemm_0") has no counterpart'
+    refused(sentence, folder / "operator.onnx")
+    f = File(x=4)
+    f.output(f.node("Mul", f.node("Relu", "x"), f.random(4)), "y")
+    f.save(folder / "constants.onnx")
+    refused('the operator Mul of node "Mul_1"', folder / "constants.onnx")
+    f = File(x=4)
+    f.output(f.node("Erf", f.node("Mul", "x", f.constant(np.sqrt(0.5)))), "y")
+    f.save(folder / "erf.onnx")
+    refused('the operator Erf of node "Erf_1"', folder / "erf.onnx")
+    f = File(x="wide")
+    f.output(f.node("Relu", "x"), "y")
+    f.save(folder / "width.onnx")
+    refused('the width of the input "x" must be a number and is "wide"', folder / "width.onnx")
+    f.inputs["x"] = 4
+    f.save(folder / "good.onnx")
+    refused("--dense z: the file has no such input", folder / "good.onnx", "--dense", "z")
+    (folder / "text.onnx").write_text("this is no file of ONNX")
+    refused("is no ONNX file", folder / "text.onnx")
+    print("refusals: 6 sentences")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        for make in (mlps, activations, arithmetic):
+            check(sys.argv[1], folder, make)
+        refusals(sys.argv[1], folder)
+
+
+if __name__ == "__main__":
+    main()
