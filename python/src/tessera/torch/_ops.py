@@ -228,6 +228,18 @@ def _backward_of_sequences(ctx: Any, grads: List[Tensor]) -> Tuple[Any, ...]:
     return _gradients(ctx, out, None, 7)
 
 
+@functools.lru_cache(maxsize=None)
+def define_layer() -> None:
+    """The operator that stands for a module that is to become a layer. Nothing computes it."""
+    library = _known().library
+    library.define("layer(Tensor[] inputs, str path, int width) -> Tensor")
+
+    def shape(inputs: List[Tensor], path: str, width: int) -> Tensor:
+        return inputs[0].new_empty((inputs[0].shape[0], width))
+
+    torch.library.register_fake("tessera::layer", shape, lib=library)
+
+
 def register() -> None:
     """Makes the operators known. Done by ``import tessera.torch``."""
     library = _known().library

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, NoReturn, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.fx
@@ -119,7 +119,8 @@ class _Graph:
             nodes = _Tracer(self.own).trace(self.model).nodes
         except Exception as error:
             raise NotImplementedError(
-                f"the model cannot be traced by torch.fx, so there is no graph of it to pack: {error}"
+                "the model cannot be traced by torch.fx, so there is no graph of it to pack: example=(dense, features) "
+                f"lets torch.export trace it: {error}"
             ) from error
         for node in nodes:
             self._values[node] = self._value(node)
@@ -336,6 +337,7 @@ def pack(
     directory: Union[str, os.PathLike],
     *,
     layers: Optional[Mapping[str, Layer]] = None,
+    example: Optional[Sequence[Any]] = None,
     format: str = "int8",
     formats: Optional[Mapping[str, str]] = None,
     name: str = "",
@@ -352,10 +354,22 @@ def pack(
     names what else there is. For a module ``layers`` may say, by its path, what it is:
     ``{"own": Layer("cross", 32)}``. It may take sequences, an EmbeddingCollection's ``[key]`` or an nn.Embedding's
     rows, as ``Layer("target_attention", 8)`` does; and an adopted nn.Embedding that gives one row a sample is a
-    ``Layer("sum_pooling", 8)``. Scores are probabilities: a model that gives logits is asked for their sigmoid.
-    format, formats, name and bounds_check are those of ``tessera.pack``."""
+    ``Layer("sum_pooling", 8)``.
+
+    example: arguments of a call, such as ``(dense, features)``, of 2 samples or more. With it torch.export makes the
+    graph, so that forward may be any Python whose operators have a counterpart: these also are slices, ``@``, ``-``,
+    ``/`` and constants, clamps, sums and means of a sample's values, and normalize. Float tensors ``[samples, width]``
+    among the arguments are the dense values, side by side. Sequences need the graph of torch.fx.
+
+    Scores are probabilities: a model that gives logits is asked for their sigmoid. format, formats, name and
+    bounds_check are those of ``tessera.pack``."""
     inner = model._inner if isinstance(model, DistributedModelParallel) else model
-    graph = _Graph(inner, layers or {})
+    if example is None:
+        graph = _Graph(inner, layers or {})
+    else:
+        from ._exported import Exported
+
+        graph = Exported(inner, layers or {}, example)
     graph.trace()
     for path, part in inner.named_modules():
         if isinstance(part, Embeddings) and path not in graph.collections:
