@@ -151,6 +151,36 @@ def arithmetic(folder):
     return ["class_logits (softmax_cross_entropy)", "task_0 (binary_cross_entropy)", "task_1 (binary_cross_entropy)"]
 
 
+def matrices(folder):
+    """Stacked vectors: their dot products in two orders, a factorization machine, and experts that gates weigh."""
+    f = File(dense=6, a=6, b=6, c=6)
+
+    def stacked(*rows):
+        return f.node("Concat", *[f.node("Unsqueeze", one, f.constant([1], dtype=np.int64)) for one in rows], axis=1)
+
+    all_rows = stacked("dense", "a", "b", "c")
+    dots = f.node("MatMul", all_rows, f.node("Transpose", all_rows, perm=[0, 2, 1]))
+    lower = [(i, j) for i in range(4) for j in range(i)]
+    chosen = f.node("GatherND", f.node("Transpose", dots, perm=[1, 2, 0]), f.constant(lower, dtype=np.int64))
+    lower = f.node("Transpose", chosen, perm=[1, 0])
+    flat = f.node("Reshape", dots, f.constant([0, 16], dtype=np.int64))
+    upper = f.node("Gather", flat, f.constant([1, 2, 3, 6, 7, 11], dtype=np.int64), axis=1)
+    side = f.node("Concat", "a", "b", "c", axis=1)
+    rows = f.node("Reshape", side, f.constant([-1, 3, 6], dtype=np.int64))
+    one = f.constant([1], dtype=np.int64)
+    square = f.node("Pow", f.node("ReduceSum", rows, one, keepdims=0), f.constant(2))
+    squares = f.node("ReduceSum", f.node("Pow", rows, f.constant(2)), one, keepdims=0)
+    fm = f.node("ReduceSum", f.node("Sub", square, squares), f.constant([-1], dtype=np.int64))
+    experts = stacked(*[f.node("Relu", f.gemm(side, 18, 4, f"expert{k}")) for k in range(3)])
+    gates = f.node("Unsqueeze", f.node("Softmax", f.gemm(side, 18, 3, "gate")), f.constant([-1], dtype=np.int64))
+    mixed = f.node("ReduceSum", f.node("Mul", gates, experts), one, keepdims=0)
+    mean = f.node("ReduceMean", rows, one, keepdims=0)
+    x = f.node("Concat", "dense", lower, upper, fm, mixed, mean, axis=1)
+    f.output(f.node("Sigmoid", f.gemm(x, 6 + 6 + 6 + 1 + 4 + 6, 1, "top")), "click")
+    f.save(folder / "matrices.onnx")
+    return ["dot_interaction (dot_interaction)", "mixture (mixture)", "expert0 (mlp)"]
+
+
 def rows_of(program, checkpoint, tables, folder):
     out = {}
     for name in tables:
@@ -238,7 +268,7 @@ def refusals(program, folder):
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        for make in (mlps, activations, arithmetic):
+        for make in (mlps, activations, arithmetic, matrices):
             check(sys.argv[1], folder, make)
         refusals(sys.argv[1], folder)
 

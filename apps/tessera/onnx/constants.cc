@@ -320,6 +320,11 @@ std::optional<OnnxConstant> fold(const onnx::NodeProto& node, const Constants& i
   if (op == "Constant") return constant_node(node, file);
   if (in.empty()) return std::nullopt;
   if (op == "Identity" || op == "Dropout") return *in[0];
+  if (op == "Shape" && node.attribute_size() == 0) {
+    OnnxConstant out{{static_cast<int64_t>(in[0]->shape.size())}, {}, true};
+    out.values.assign(in[0]->shape.begin(), in[0]->shape.end());
+    return out;
+  }
   if (op == "Cast") {
     OnnxConstant out = *in[0];
     const int64_t to = integer_attribute(node, "to", onnx::TensorProto::FLOAT);

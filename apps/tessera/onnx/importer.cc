@@ -29,22 +29,38 @@ std::string Importer::described(const onnx::NodeProto& node) {
                  inputs.empty() ? "" : " (inputs " + inputs + ")");
 }
 
+void Importer::fold_shape(const onnx::NodeProto& node, const ImportValue& x) {
+  std::vector<double> sizes = {kBatchSize};
+  const auto rows = static_cast<double>(x.rows), columns = x.rows > 0 ? static_cast<double>(x.width()) / rows : 0;
+  if (x.form == ValueForm::kMatrix) sizes.insert(sizes.end(), {rows, columns});
+  if (x.form == ValueForm::kTransposed) sizes.insert(sizes.end(), {columns, rows});
+  if (x.form == ValueForm::kProducts) sizes.insert(sizes.end(), {rows, rows});
+  if (x.form == ValueForm::kProductList) sizes.push_back(rows * rows);
+  if (x.form == ValueForm::kRow && !x.flat) sizes.push_back(static_cast<double>(x.width()));
+  if (x.batch_last) std::rotate(sizes.begin(), sizes.begin() + 1, sizes.end());
+  const auto rank = static_cast<int64_t>(sizes.size());
+  const auto place = [&](const char* name, int64_t otherwise) {
+    const int64_t given = integer_attribute(node, name, otherwise);
+    return std::clamp<int64_t>(given < 0 ? given + rank : given, 0, rank);
+  };
+  const int64_t from = place("start", 0), to = std::max(from, place("end", rank));
+  OnnxConstant& shape = constants_[node.output(0)];
+  shape.values.assign(sizes.begin() + from, sizes.begin() + to);
+  shape.shape = {to - from};
+  shape.integers = true;
+}
+
+bool Importer::takes_matrix(const onnx::NodeProto& node) const {
+  return std::any_of(node.input().begin(), node.input().end(), [&](const std::string& name) {
+    const auto found = values_.find(name);
+    return found != values_.end() && (found->second.form != ValueForm::kRow || found->second.batch_last);
+  });
+}
+
 bool Importer::fold_node(const onnx::NodeProto& node) {
   if (node.output_size() == 0) return false;
   if (node.op_type() == "Shape" && node.input_size() == 1 && values_.contains(node.input(0))) {
-    const ImportValue& x = values_.at(node.input(0));
-    OnnxConstant& shape = constants_[node.output(0)];
-    std::vector<double> sizes = {kBatchSize};
-    if (!x.flat) sizes.push_back(static_cast<double>(x.width()));
-    const auto rank = static_cast<int64_t>(sizes.size());
-    const auto place = [&](const char* name, int64_t otherwise) {
-      const int64_t given = integer_attribute(node, name, otherwise);
-      return std::clamp<int64_t>(given < 0 ? given + rank : given, 0, rank);
-    };
-    const int64_t from = place("start", 0), to = std::max(from, place("end", rank));
-    shape.values.assign(sizes.begin() + from, sizes.begin() + to);
-    shape.shape = {static_cast<int64_t>(shape.values.size())};
-    shape.integers = true;
+    fold_shape(node, values_.at(node.input(0)));
     return true;
   }
   std::vector<const OnnxConstant*> inputs;
@@ -61,15 +77,17 @@ bool Importer::fold_node(const onnx::NodeProto& node) {
 }
 
 void Importer::run() {
-  OperatorTable table;
+  OperatorTable table, matrices;
+  add_matrix_operators(matrices);
   add_layer_operators(table);
   add_arithmetic_operators(table);
   add_shape_operators(table);
   for (const onnx::NodeProto& node : graph_.node()) {
     if (fold_node(node)) continue;
-    const auto found = table.find(node.op_type());
+    const OperatorTable& known = takes_matrix(node) ? matrices : table;
+    const auto found = known.find(node.op_type());
     const bool standard = node.domain().empty() || node.domain() == "ai.onnx";
-    if (found == table.end() || !standard || node.output_size() == 0)
+    if (found == known.end() || !standard || node.output_size() == 0)
       refuse(node, "has no counterpart among the layers of docs/layers.md");
     const Values made = found->second(*this, node);
     for (int k = 0; k < node.output_size() && k < static_cast<int>(made.size()); ++k)
@@ -81,6 +99,8 @@ ImportValue Importer::output(const std::string& name) {
   const auto found = values_.find(name);
   if (found == values_.end())
     fail(Code::kUnimplemented, layers.file(), ": the output \"", name, "\" does not depend on the inputs");
+  if (found->second.form != ValueForm::kRow || found->second.batch_last)
+    fail(Code::kUnimplemented, layers.file(), ": the output \"", name, "\" must be [batch, width] and is a matrix");
   return found->second;
 }
 
@@ -96,6 +116,12 @@ const OnnxConstant& Importer::needed_constant(const onnx::NodeProto& node, int i
 }
 
 const ImportValue& Importer::value(const onnx::NodeProto& node, int input) const {
+  const ImportValue& out = matrix(node, input);
+  if (out.form == ValueForm::kRow && !out.batch_last) return out;
+  refuse(node, "cannot become a layer, because its input ", input, " is a matrix of each sample");
+}
+
+const ImportValue& Importer::matrix(const onnx::NodeProto& node, int input) const {
   const auto found = input < node.input_size() ? values_.find(node.input(input)) : values_.end();
   if (found != values_.end()) return found->second;
   refuse(node, "cannot become a layer, because its input ", input, " is not a value of the samples");
@@ -117,15 +143,16 @@ void Importer::need_last_axis(const onnx::NodeProto& node, int64_t axis, const I
     refuse(node, "cannot become a layer, because its axis ", axis, " is not that of a sample's values");
 }
 
+bool Importer::is_batch(double size, bool open) const {
+  return (open && size == -1) || size == 0 || size == kBatchSize || (batch_ > 0 && size == static_cast<double>(batch_));
+}
+
 bool Importer::is_shape(const OnnxConstant& shape, int64_t width, bool flat) const {
   const std::vector<double>& sizes = shape.values;
   if (sizes.size() != (flat ? 1 : 2)) return false;
-  const auto is_batch = [&](double v) {
-    return v == -1 || v == kBatchSize || (batch_ > 0 && v == static_cast<double>(batch_));
-  };
-  if (flat) return width == 1 && is_batch(sizes[0]);
+  if (flat) return width == 1 && is_batch(sizes[0], true);
   const bool last = sizes[1] == static_cast<double>(width) || (sizes[1] == -1 && sizes[0] != -1) || sizes[1] == 0;
-  return (is_batch(sizes[0]) || sizes[0] == 0) && last;
+  return is_batch(sizes[0], true) && last;
 }
 
 ImportValue Importer::layer(const onnx::NodeProto& node, const char* type, const ImportValue& x, int64_t width,

@@ -40,11 +40,14 @@ class Importer {
   const OnnxConstant* constant(const onnx::NodeProto& node, int input) const;  // nullptr: it is none, or left out
   const OnnxConstant& needed_constant(const onnx::NodeProto& node, int input, const char* what) const;
   double number(const onnx::NodeProto& node, int input, const char* what) const;
-  const ImportValue& value(const onnx::NodeProto& node, int input) const;
+  const ImportValue& value(const onnx::NodeProto& node, int input) const;   // of the form kRow
+  const ImportValue& matrix(const onnx::NodeProto& node, int input) const;  // of any form
   // True if nothing but one node takes the first output of `node`.
   bool is_sole(const onnx::NodeProto& node) const;
   // Refuses an axis of x that is not that of the values of a sample, which is the last one and the second one.
   void need_last_axis(const onnx::NodeProto& node, int64_t axis, const ImportValue& x) const;
+  // True if a size in a shape is that of the batch. `open`: -1 is.
+  bool is_batch(double size, bool open) const;
   // True if the shape is [batch, width] of the value, or with `flat` [batch].
   bool is_shape(const OnnxConstant& shape, int64_t width, bool flat) const;
   // An operator's layer over all columns of a value.
@@ -54,6 +57,8 @@ class Importer {
   LayerBuilder layers;
 
  private:
+  void fold_shape(const onnx::NodeProto& node, const ImportValue& x);
+  bool takes_matrix(const onnx::NodeProto& node) const;
   bool fold_node(const onnx::NodeProto& node);
 
   const onnx::GraphProto& graph_;
@@ -74,5 +79,9 @@ Importer::Values at_least(Importer& importer, const onnx::NodeProto& node);
 void add_layer_operators(OperatorTable& table);
 void add_arithmetic_operators(OperatorTable& table);
 void add_shape_operators(OperatorTable& table);
+void add_matrix_operators(OperatorTable& table);  // of nodes with an input that is no kRow
+
+// A value [batch, width] as matrices of this shape, [batch, rows, columns]; refuses others.
+ImportValue as_matrix(const Importer& importer, const onnx::NodeProto& node, ImportValue x, const OnnxConstant& shape);
 
 }  // namespace tessera::cli

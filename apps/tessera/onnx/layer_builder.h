@@ -39,6 +39,10 @@ struct ImportedHead {
   double weight = 1;
 };
 
+// The shape of a value: [batch, width]; a matrix for each sample, [batch, rows, width / rows], or [batch, width / rows,
+// rows]; or the dot products of its rows, [batch, rows, rows], or in a list, [batch, rows · rows].
+enum class ValueForm { kRow, kMatrix, kTransposed, kProducts, kProductList };
+
 // Values of each sample: several parts side by side, each column multiplied by a constant and moved by another one.
 // Constants wait there because most can become part of a linear layer.
 struct ImportValue {
@@ -46,7 +50,10 @@ struct ImportValue {
   std::vector<double> scale, shift;  // of each column; empty: 1 and 0
   bool flat = false;                 // [batch] instead of [batch, 1]
   bool sole = false;                 // nothing else takes the output of the layer that is its only part
-  std::string constants_of;          // description of the node that has brought scale or shift
+  ValueForm form = ValueForm::kRow;
+  int64_t rows = 0;          // of a form with a matrix
+  bool batch_last = false;   // the batch is the last dimension
+  std::string constants_of;  // description of the node that has brought scale or shift
 
   int64_t width() const;
   bool is_plain() const { return scale.empty() && shift.empty(); }

@@ -29,6 +29,7 @@ Values cast(Importer& im, const onnx::NodeProto& node) {
 Values reshaped_value(Importer& im, const onnx::NodeProto& node) {
   ImportValue out = same(im, node);
   const OnnxConstant& shape = im.needed_constant(node, 1, "shape");
+  if (shape.values.size() == 3) return {as_matrix(im, node, out, shape)};
   out.flat = shape.values.size() == 1;
   if (!im.is_shape(shape, out.width(), out.flat))
     im.refuse(node, "cannot become a layer, because its result is not [batch, ", out.width(), "], as its input is");
@@ -59,6 +60,10 @@ Values squeeze(Importer& im, const onnx::NodeProto& node) {
 Values unsqueeze(Importer& im, const onnx::NodeProto& node) {
   ImportValue out = same(im, node);
   const std::vector<int64_t> axes = axes_of(im, node, 1);
+  const auto width = static_cast<double>(out.width());
+  if (!out.flat && axes == std::vector<int64_t>{1}) return {as_matrix(im, node, out, {{3}, {0, 1, width}, true})};
+  if (!out.flat && (axes == std::vector<int64_t>{2} || axes == std::vector<int64_t>{-1}))
+    return {as_matrix(im, node, out, {{3}, {0, width, 1}, true})};
   if (!out.flat || axes.size() != 1 || (axes[0] != 1 && axes[0] != -1))
     im.refuse(node, "cannot become a layer, because its result is not [batch, ", out.width(), ']');
   out.flat = false;

@@ -90,7 +90,7 @@ TEST_P(RoundTrip, AnExportedModelPredictsTheSame) {
   EXPECT_GT(*std::max_element(before.begin(), before.end()), *std::min_element(before.begin(), before.end()) + 1e-3);
 }
 
-INSTANTIATE_TEST_SUITE_P(Presets, RoundTrip, testing::Values("dcn_v2", "wide_and_deep", "masknet"),
+INSTANTIATE_TEST_SUITE_P(Presets, RoundTrip, testing::Values("dcn_v2", "deepfm", "dlrm", "masknet", "mmoe"),
                          [](const auto& preset) { return std::string(preset.param); });
 
 TEST_F(ModelImport, RefusesWhatAJobCannotHave) {
