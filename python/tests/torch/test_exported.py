@@ -140,6 +140,44 @@ def test_modules_of_ones_own_and_several_inputs(tmp_path):
     torch.testing.assert_close(torch.from_numpy(got), torch.sigmoid(score).reshape(-1))
 
 
+class Stacked(torch.nn.Module):
+    """DLRM's interaction in two orders, a factorization machine, and experts."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(8)
+        configs = [tt.EmbeddingBagConfig(rows, 4, name) for name, rows in {"user": 30, "film": 10, "tag": 10}.items()]
+        self.sparse = tt.EmbeddingBagCollection(configs, optimizer=SGD)
+        self.bottom, self.gate = torch.nn.Linear(3, 4), torch.nn.Linear(12, 3)
+        self.experts = torch.nn.ModuleList(torch.nn.Linear(12, 5) for _ in range(3))
+        self.top = torch.nn.Linear(4 + 6 + 6 + 1 + 5 + 4 + 4, 1)
+
+    def forward(self, dense, features):
+        rows = self.sparse(features)
+        low, side = torch.relu(self.bottom(dense)), rows.values()
+        all_rows = torch.cat([low, side], 1).view(dense.shape[0], -1, 4)
+        dots = torch.bmm(all_rows, all_rows.transpose(1, 2))
+        i, j = torch.triu_indices(4, 4, offset=1)
+        lower = [(a, b) for a in range(4) for b in range(a)]
+        both = dots[:, i, j], dots[:, [a for a, _ in lower], [b for _, b in lower]]
+        stacked = torch.stack([rows["user"], rows["film"], rows["tag"]], 1)
+        fm = 0.5 * (stacked.sum(1) ** 2 - (stacked**2).sum(1)).sum(1, keepdim=True)
+        experts = torch.stack([torch.tanh(expert(side)) for expert in self.experts], 1)
+        mixed = (torch.softmax(self.gate(side), -1).unsqueeze(-1) * experts).sum(1)
+        parts = [low, *both, fm, mixed, stacked.mean(1), stacked[:, 1]]
+        return self.top(torch.cat(parts, 1)).flatten()
+
+
+def test_stacked_vectors_are_packed(tmp_path):
+    model = Stacked()
+    with torch.no_grad():
+        for table in ("user", "film", "tag"):
+            model.sparse.embedding_bags[table].weight.uniform_(-1, 1)
+    tt.pack(model, tmp_path / "model", format="fp32", example=(DENSE, features()))
+    expected = torch.sigmoid(model(DENSE, features())).detach()
+    torch.testing.assert_close(predicted(tmp_path / "model", IDS), expected, rtol=1e-5, atol=1e-6)
+
+
 class Over(torch.nn.Module):
     """A function of dense values and pooled rows."""
 

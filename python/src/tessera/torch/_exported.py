@@ -13,7 +13,8 @@ from . import _ops
 from ._adopt import AdoptedEmbedding
 from ._embeddings import Embeddings
 from ._keyed import KeyedTensor
-from ._operators import Columns, Operators
+from ._matrices import MatrixOperators
+from ._operators import Columns
 from ._pack import Layer
 
 
@@ -60,7 +61,7 @@ class _Wrapped(nn.Module):
         return self.model(*pytree.tree_unflatten(leaves, self._spec))
 
 
-class Exported(Operators):
+class Exported(MatrixOperators):
     """The layers of an exported model."""
 
     def __init__(self, model: nn.Module, layers: Mapping[str, Layer], example: Sequence[Any]) -> None:

@@ -127,9 +127,12 @@ class Operators(_Graph):
     def _operator(self, node: torch.fx.Node) -> Any:
         if node.target is operator.getitem:
             held = self._values.get(node.args[0])  # type: ignore[arg-type]
-            return held[node.args[1]] if isinstance(held, (list, tuple)) else None
+            out = held[node.args[1]] if isinstance(held, (list, tuple)) else None
+            if isinstance(out, Tensor):
+                self._constants[node] = out
+            return out
         tensors = node.all_input_nodes
-        if tensors and all(one in self._constants for one in tensors):
+        if all(one in self._constants for one in tensors):
             return self._folded(node)
         name = str(node.target).split(".")[1] if str(node.target).startswith(("aten.", "tessera.")) else ""
         if name in ("sym_size",) or all(self._values.get(one) is None for one in tensors if one not in self._constants):
