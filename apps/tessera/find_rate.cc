@@ -27,8 +27,14 @@ void print_curve(const std::vector<RateLoss>& curve, const char* what) {
   for (size_t i = every - 1; i < curve.size(); i += every) std::printf("%14.3g  %.5f\n", curve[i].rate, curve[i].loss);
 }
 
-// The losses of a run whose rates rise to `most` times the first one over `steps` batches. `rate`: that of factor 1.
-std::vector<RateLoss> rising(const Config& config, double rate, int64_t steps) {
+// The factor of the rates that rise. Those of the other kind keep factor 1.
+double rising_factor(const TrainProgress& p, const std::string& of) {
+  return of == "dense" ? p.dense_rate : p.table_rate;
+}
+
+// The losses of a run over `steps` batches whose rates (`of`: tables, dense or all) rise from kLeast to kMost times
+// those of the config. `rate` is the rate at factor 1.
+std::vector<RateLoss> rising(const Config& config, const std::string& of, double rate, int64_t steps) {
   const Runtime runtime({config.plugins.path, config.plugins.require});
   auto group = ProcessGroup::connect(runtime, {});
   TrainJob job(runtime, config, {.max_steps = steps}, std::move(group));
@@ -41,7 +47,7 @@ std::vector<RateLoss> rising(const Config& config, double rate, int64_t steps) {
   watch.report = [&](const TrainProgress& p) {
     mean = kSmooth * mean + (1 - kSmooth) * p.loss;
     weight = kSmooth * weight + (1 - kSmooth);
-    out.push_back({rate * std::max(p.table_rate, p.dense_rate), mean / weight});
+    out.push_back({rate * rising_factor(p, of), mean / weight});
     least = std::min(least, out.back().loss);
     worse = out.size() > 10 && std::isfinite(least) && out.back().loss > kWorse * std::abs(least);
   };
@@ -93,7 +99,7 @@ int find_rate(Config config, const std::string& of, int64_t steps) {
   config.metrics.training.clear();
   config.data.epochs = 1000000;
   const char* const what = of == "tables" ? "tables' rate" : of == "dense" ? "dense rate" : "factor";
-  const std::vector<RateLoss> curve = rising(config, of == "tables" ? tables : of == "dense" ? dense : 1, steps);
+  const std::vector<RateLoss> curve = rising(config, of, of == "tables" ? tables : of == "dense" ? dense : 1, steps);
   print_curve(curve, what);
   const std::optional<double> rate = steepest(curve);
   if (!rate) {

@@ -38,6 +38,18 @@ struct TuneArguments {
   int trials = 40, parallel = 1, seed = 1, steps = 200;
 };
 
+// --find-rate trains once, without a search: each option belongs to one of the two.
+void check_kind(const po::variables_map& given) {
+  const auto has = [&](const char* name) { return given.contains(name) && !given[name].defaulted(); };
+  if (!has("find-rate") && has("steps"))
+    throw UsageError("--steps is the number of batches of --find-rate, which is not given: leave it out");
+  for (const char* const name : {"trials", "space", "metric", "parallel", "seed", "storage", "html"}) {
+    if (has("find-rate") && has(name))
+      throw UsageError(
+          str_cat("--", name, " is an option of trials, and --find-rate makes none: leave out one of the two"));
+  }
+}
+
 bool parse_tune_arguments(const std::vector<std::string>& args, TuneArguments* out) {
   Options options("tune", "JOB [OPTIONS]", kAboutTuning);
   auto add = options.add_options();
@@ -57,7 +69,9 @@ bool parse_tune_arguments(const std::vector<std::string>& args, TuneArguments* o
       "instead of trials, train once with rising learning rates of tables, dense or all, and suggest one");
   add("steps", po::value(&out->steps)->value_name("N")->default_value(200), "batches of --find-rate");
   options.argument("job", po::value(&out->job));
-  if (!parse_options(args, options)) return false;
+  const auto given = parse_options(args, options);
+  if (!given) return false;
+  check_kind(*given);
   if (out->job.empty()) throw UsageError("a job is needed: tessera tune job.toml");
   if (out->trials < 1 || out->parallel < 1) throw UsageError("--trials and --parallel must be 1 or more");
   if (!std::filesystem::exists(out->job)) throw UsageError("there is no job file " + out->job);

@@ -36,6 +36,34 @@ TEST(FindRate, SuggestsARate) {
   EXPECT_NEAR(suggested("all", tables) / suggested("all", dense), 10, 1) << "the same factor of both";
 }
 
+// Rates below the config's used to be printed as the config's own.
+TEST(FindRate, PrintsTheRatesThatAreTrainedWith) {
+  const TestFolder folder;
+  const std::string config = folder.write("job.toml", kRateJob);
+  for (const auto& [of, base] : {std::pair{"dense", 0.002}, {"tables", 0.02}}) {
+    std::istringstream said(succeed({"tune", config, "--find-rate", of, "--steps", "40"}));
+    std::string head;
+    std::getline(said, head);
+    double rate = 0, loss = 0, last = 0;
+    ASSERT_TRUE(said >> rate >> loss);
+    EXPECT_LT(rate, base / 100) << of;
+    for (last = rate; said >> rate >> loss; last = rate) EXPECT_GT(rate, last) << of;
+    EXPECT_GT(last, base) << of;
+  }
+}
+
+TEST(FindRate, RefusesOptionsOfTrials) {
+  const TestFolder folder;
+  const std::string config = folder.write("job.toml", kRateJob);
+  const std::vector<std::vector<std::string>> others = {
+      {"--trials", "40"}, {"--space", "job.seed=1|2"}, {"--metric", "auc"}, {"--parallel", "1"},
+      {"--seed", "1"},    {"--storage", "x"},          {"--html", "x.html"}};
+  for (const std::vector<std::string>& other : others)
+    expect_refused({"tune", config, "--find-rate", "dense", other[0], other[1]},
+                   HasSubstr(other[0] + " is an option of trials"));
+  expect_refused({"tune", config, "--steps", "50"}, HasSubstr("--steps is the number of batches of --find-rate"));
+}
+
 TEST(FindRate, RefusesWhatMakesNoSense) {
   const TestFolder folder;
   const std::string config = folder.write("job.toml", kRateJob);
