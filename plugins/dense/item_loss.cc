@@ -109,6 +109,9 @@ std::vector<Value> ItemLoss::outputs(std::span<const Value> inputs) const {
       fail(TSR_INVALID_ARGUMENT, kItemLoss, " takes states and items of one width, not of ", inputs[0].width, " and ",
            inputs[i].width, " values: put the layer \"linear\" before it");
   }
+  if (places_.candidates && inputs[places_.candidates].only_in_evaluation)
+    fail(TSR_INVALID_ARGUMENT, kItemLoss, " compares in training, but its candidates (input ", places_.candidates,
+         ") are drawn in evaluation alone: take those of another feature, or leave out during=evaluation");
   for (size_t i = 0; i < inputs.size(); ++i) {
     const bool of_candidates = places_.candidates && inputs[i].has_rows_of(inputs[places_.candidates]);
     if ((inputs[i].split || inputs[i].split_in_evaluation) && !(split_softmax_ && of_candidates))
@@ -246,6 +249,10 @@ void ItemLoss::count_negatives() {
       Row& row = rows_[static_cast<size_t>(i)];
       row.negatives = group.end - group.begin;
       each_dropped(group, i, [&](int64_t) { --row.negatives; });
+      if (items_ > 0 && row.negatives >= items_)
+        fail(TSR_INVALID_ARGUMENT, kItemLoss, " of gbce has ", row.negatives,
+             " negatives for an item, but with items = ", items_, " there are only ", items_ - 1,
+             " others: set items to the number of items, or draw fewer negatives");
       // A logistic loss of a row without a negative would only push its item up.
       if (!softmax_ && row.negatives == 0 && group.end > group.begin) row.weight = 0;
     }
@@ -324,9 +331,9 @@ void ItemLoss::logits(const Group& group, int64_t first, int64_t last, float* z)
 }
 
 // The factor of the item's part in a logistic loss.
-float ItemLoss::item_share(int64_t candidates) const {
+float ItemLoss::item_share(const Row& row) const {
   if (items_ == 0) return 1;
-  const double alpha = static_cast<double>(candidates) / static_cast<double>(items_ - 1);
+  const double alpha = static_cast<double>(row.negatives) / static_cast<double>(items_ - 1);
   return static_cast<float>(1 - t_ * (1 - alpha));
 }
 
@@ -339,7 +346,7 @@ float ItemLoss::loss_of(const Row& row, int64_t width, float* z) const {
   }
   z[0] = -z[0];
   loops_.of_rows->activate(Activation::kSoftplus, width, 0, z, z);
-  z[0] *= item_share(width - 1);
+  z[0] *= item_share(row);
   return static_cast<float>(std::accumulate(z, z + width, 0.0) / static_cast<double>(1 + row.negatives));
 }
 
@@ -350,7 +357,7 @@ void ItemLoss::gradients_of(const Row& row, int64_t width, float scale, float* z
   } else {
     z[0] = -z[0];
     loops_.of_rows->activate(Activation::kSigmoid, width, 0, z, z);
-    z[0] *= -item_share(width - 1);
+    z[0] *= -item_share(row);
     scale /= static_cast<float>(1 + row.negatives);
   }
   loops_.of_rows->scale(width, scale, z, z);

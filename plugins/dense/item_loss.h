@@ -99,7 +99,7 @@ class ItemLoss : public tessera::sdk::Module {
   void logits(const Group& group, int64_t first, int64_t last, float* z) const;
   float loss_of(const Row& row, int64_t width, float* z) const;
   void gradients_of(const Row& row, int64_t width, float scale, float* z) const;
-  float item_share(int64_t candidates) const;
+  float item_share(const Row& row) const;
   // The loss with candidates of all ranks, and its gradients.
   bool combines(const tessera::sdk::ModuleCall& call) const { return split_softmax_ && call.sums_over_ranks(); }
   CandidatesHere here() const;

@@ -81,13 +81,13 @@ std::vector<Value> ItemRanks::outputs(std::span<const Value> inputs) const {
   check_ids(inputs[2], inputs[2], "the items' ids as integers");
   check_ids(inputs[3], inputs[1], "an id for each candidate, as an integer");
   if (seen_) check_ids(inputs[4], inputs[4], "ids that were seen as integers");
+  if (inputs[1].only_in_training)
+    fail(TSR_INVALID_ARGUMENT, kItemRanks, " ranks in evaluations, but its candidates (input 1) are drawn in training ",
+         "alone: take those of another feature, or leave out during=training");
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].split && !inputs[i].split_in_evaluation) continue;
     if (i != 1 && i != 3)
       fail(TSR_INVALID_ARGUMENT, "each rank has other rows of input ", i, ": only candidates may be split");
-    if (!inputs[i].split_in_evaluation)
-      fail(TSR_INVALID_ARGUMENT, kItemRanks, " ranks in evaluations, but its candidates are drawn in training: take ",
-           "those of another feature, or leave out during=training");
   }
   if (all_ && !inputs[2].jagged)
     fail(TSR_INVALID_ARGUMENT, kItemRanks, " with items = \"all\" takes the items' ids as a sequence");

@@ -88,6 +88,12 @@ Contrastive::Contrastive(const Setup& setup) : LabelLoss("contrastive", 1, false
   margin_ = static_cast<float>(margin);
 }
 
+std::vector<Value> Contrastive::outputs(std::span<const Value> inputs) const {
+  std::vector<Value> out = LabelLoss::outputs(inputs);
+  out[0].falls_with_label = distance_;
+  return out;
+}
+
 void Contrastive::values(const Samples& in, float* out) {
   check_binary(in);
   for (int64_t s = 0; s < in.count; ++s) {
@@ -120,6 +126,9 @@ SoftmaxCrossEntropy::SoftmaxCrossEntropy(const Setup& setup)
     if (!(w >= 0) || !std::isfinite(w))
       fail(TSR_INVALID_ARGUMENT, "option \"class_weights\" must list numbers of at least 0, not ", w);
   }
+  if (!weights_.empty() && std::all_of(weights_.begin(), weights_.end(), [](double w) { return w == 0; }))
+    fail(TSR_INVALID_ARGUMENT,
+         "option \"class_weights\" has only zeros, so nothing would be learnt: give one class a weight");
   if (!(smoothing_ >= 0 && smoothing_ < 1))
     fail(TSR_INVALID_ARGUMENT, "option \"label_smoothing\" must be at least 0 and below 1, not ", smoothing_);
 }

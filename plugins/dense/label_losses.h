@@ -60,6 +60,7 @@ class Hinge : public LabelLoss {
 class Contrastive : public LabelLoss {
  public:
   explicit Contrastive(const tessera::sdk::Setup& setup);
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
 
  private:
   void values(const Samples& in, float* out) override;

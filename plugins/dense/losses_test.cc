@@ -136,4 +136,33 @@ TEST(LabelLosses, BprEndsIfBatchesHaveNoPairs) {
   EXPECT_EQ(loss.forward(), TSR_OK) << "an evaluation learns nothing anyway";
 }
 
+// Four candidates, of which the item itself is dropped.
+std::unique_ptr<Layer> gbce_of(TestHost& host, const char* options) {
+  auto made = std::make_unique<Layer>(host, "item_loss", options);
+  Layer& loss = *made;
+  EXPECT_EQ(loss.code, TSR_OK) << loss.error();
+  loss.ids = {3, 4};
+  loss.all_bounds = {{}, {}, {0, 4}, {}, {0, 4}};
+  loss.with_inputs({{1, 1}, {1, 1}, {4, 1}, {1, 1}, {4, 1}});
+  loss.inputs[0].data = {1};
+  loss.inputs[1].data = {0.5f};
+  loss.inputs[2].data = {0.1f, 0.5f, -0.3f, 0.2f};
+  loss.inputs[3].counts = {2};
+  loss.inputs[4].counts = {1, 2, 3, 4};
+  return made;
+}
+
+TEST(ItemLossGbce, CountsOnlyNegativesThatAreThere) {
+  TestHost host;
+  const auto loss = gbce_of(host, R"({"kind": "gbce", "t": 0.75, "items": 5})");
+  ASSERT_EQ(loss->forward(), TSR_OK) << loss->error();
+  const auto softplus = [](double z) { return std::log1p(std::exp(z)); };
+  const double beta = 1 - 0.75 * (1 - 3.0 / 4);
+  EXPECT_NEAR(loss->output.data[0], (beta * softplus(-0.5) + softplus(0.1) + softplus(-0.3) + softplus(0.2)) / 4, 1e-6);
+  EXPECT_EQ(gbce_of(host, R"({"kind": "gbce", "items": 4})")->forward(), TSR_OK) << "all others are negatives";
+  const auto few = gbce_of(host, R"({"kind": "gbce", "items": 3})");
+  EXPECT_EQ(few->forward(), TSR_INVALID_ARGUMENT);
+  EXPECT_THAT(few->error(), HasSubstr("3 negatives for an item, but with items = 3 there are only 2 others"));
+}
+
 }  // namespace

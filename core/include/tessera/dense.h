@@ -34,13 +34,13 @@ struct StepInfo {
 
 // An input of a layer: float32, int32 or int64 [rows, width]. With `offsets`, int64 [batch + 1], it is a sequence, and
 // sample s has the rows [offsets[s], offsets[s + 1]); undefined: one row per sample. Inputs of a call share offsets if
-// these are in the same memory. `split`: TSR_VALUE_SPLIT* if each rank has other rows of one set.
+// these are in the same memory. `flags`: those of a sequence besides TSR_VALUE_JAGGED.
 struct DenseInput {
   DenseInput(Tensor rows) : values(std::move(rows)) {}
-  DenseInput(Tensor rows, Tensor bounds, uint32_t parts = 0)
-      : values(std::move(rows)), offsets(std::move(bounds)), split(parts) {}
+  DenseInput(Tensor rows, Tensor bounds, uint32_t more = 0)
+      : values(std::move(rows)), offsets(std::move(bounds)), flags(more) {}
   Tensor values, offsets;
-  uint32_t split = 0;
+  uint32_t flags = 0;
 };
 
 // Renames a layer's parameters and buffers in checkpoints; the default is LAYER.NAME. Each pair is NAME, or its

@@ -61,9 +61,9 @@ struct IdFeature {
 struct DrawnInput {
   std::string feature;
   int64_t first = 0;  // rows of its table below this one are never drawn: they are no candidates
-  // Index in ModelGraph::sequences if each rank draws other rows (DrawnFeature::split); -1: all ranks draw the same.
-  int64_t split_sequence = -1;
-  uint32_t split = 0;  // TSR_VALUE_SPLIT*: in which calls
+  int64_t sequence = -1;  // index in ModelGraph::sequences; -1: not known
+  // TSR_VALUE_SPLIT* if each rank draws other rows (DrawnFeature::split), TSR_VALUE_ONLY_* if not all calls have rows.
+  uint32_t flags = 0;
 };
 
 struct LayerSpec {

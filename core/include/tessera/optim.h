@@ -283,6 +283,8 @@ class LearningRateSchedule {
 
   bool empty() const { return stages_.empty(); }
   double factor(int64_t step) const;  // for step 0, 1, ...
+  // The steps of all stages. A last stage without steps counts as what is left of the run, or as 1.
+  int64_t last_step() const { return stages_.empty() ? 0 : stages_.back().first + stages_.back().steps; }
 
  private:
   enum class Shape { kConstant, kLinear, kCosine, kPolynomial, kExponential, kStep };

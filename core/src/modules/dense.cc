@@ -215,7 +215,7 @@ void DenseLayer::Impl::take(const std::vector<DenseInput>& now) {
     const int64_t samples = has_offsets ? input.offsets.numel() - 1 : input.values.size(0);
     if (values.empty()) batch = samples;
     TESSERA_CHECK(samples == batch, "inputs have equally many samples");
-    const uint32_t flags = has_offsets ? TSR_VALUE_JAGGED | input.split : 0;
+    const uint32_t flags = has_offsets ? TSR_VALUE_JAGGED | input.flags : 0;
     values.push_back({sizeof(tsr_value), flags, to_dl(input.values.dtype()),
                       has_offsets ? first_with_offsets(input.offsets) : 0, input.values.size(1)});
     dl_inputs.push_back(input.values.dl());
@@ -307,7 +307,7 @@ void DenseLayer::Impl::start_call(bool train, const StepInfo& step) {
   call.buffers = dl_buffers.data();
   call.stream = options.stream ? options.stream->raw() : nullptr;
   call.world_size = 1;
-  const auto splits = [](const DenseInput& input) { return (input.split & TSR_VALUE_SPLIT_IN_EVALUATION) != 0; };
+  const auto splits = [](const DenseInput& input) { return (input.flags & TSR_VALUE_SPLIT_IN_EVALUATION) != 0; };
   if (!sums_over_ranks() || !step.sum_over_ranks) return;
   if (!train && std::none_of(inputs.begin(), inputs.end(), splits)) return;
   call.rank = step.rank;

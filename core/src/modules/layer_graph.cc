@@ -149,7 +149,7 @@ struct LayerGraph::Impl {
   bool whole(const Columns& c) const { return c.width == values[c.value].width; }
   DenseInput gather(const Columns& columns, Tensor& memory) const {
     const Value& value = values[columns.value];
-    if (whole(columns)) return {value.now, value.offsets, groups.split(value.group)};
+    if (whole(columns)) return {value.now, value.offsets, groups.flags(value.group)};
     TESSERA_CHECK(!options.stream, "only the host cuts values");
     const Tensor out = ensure(memory, value.rows, columns.width);
     const float* from = value.now.data<float>();
@@ -198,7 +198,7 @@ std::vector<tsr_value> LayerGraph::Impl::described(const std::vector<Columns>& i
     tsr_value value = dense_value(c.width);
     if (is_ids(c.value)) value.dtype = to_dl(DType::kInt64);
     if (const size_t group = values[c.value].group; group != SequenceGroups::kDense) {
-      value.flags = TSR_VALUE_JAGGED | groups.split(group);
+      value.flags = TSR_VALUE_JAGGED | groups.flags(group);
       value.rows_like = first_of.emplace(as.of(group), static_cast<int32_t>(out.size())).first->second;
     }
     out.push_back(value);
@@ -248,7 +248,7 @@ std::string LayerGraph::Impl::text_of(const Columns& columns, const std::string&
   if (group == SequenceGroups::kDense) return str_cat(name, " (", columns.width, unit, ')');
   const std::string& origin = groups.name(group);
   return str_cat(name, " (a sequence of ", columns.width, unit,
-                 origin == name ? "" : str_cat(" with the rows of \"", origin, '"'), ')');
+                 origin == name ? "" : str_cat(" with the rows of \"", origin, '"'), groups.when(group), ')');
 }
 
 void LayerGraph::Impl::add_layer(const Runtime& runtime, const LayerSpec& spec, std::vector<Columns> inputs) {
@@ -318,7 +318,7 @@ LayerGraph::LayerGraph(const Runtime& runtime, const ModelGraph& graph, const La
   m.values = {{graph.dense_width}, {graph.pooled_width}};
   for (const int64_t width : graph.sequences) m.values.push_back({width, m.values.size() - kFirstSequence + 1});
   for (const DrawnInput& d : graph.drawn) {
-    if (d.split_sequence >= 0) m.groups.split(static_cast<size_t>(d.split_sequence) + 1, d.split);
+    if (d.sequence >= 0) m.groups.set_flags(static_cast<size_t>(d.sequence) + 1, d.flags);
   }
   m.ids = graph.ids;
   for (const IdFeature& feature : graph.ids) m.values.push_back({1, static_cast<size_t>(feature.sequence + 1)});

@@ -32,14 +32,19 @@ class SequenceGroups {
   size_t of(size_t group) const { return same_[group]; }
   bool is_input(size_t group) const { return group != kDense && group <= inputs_; }
   const std::string& name(size_t group) const { return names_[group - 1]; }
-  // split() marks a group of which each rank has other rows of one set (DrawnFeature::split).
-  // The flags, TSR_VALUE_SPLIT*, say in which calls.
-  void split(size_t group, uint32_t flags) { split_.emplace_back(group, flags); }
-  uint32_t split(size_t group) const {
-    for (const auto& [of, flags] : split_) {
+  // Flags of the values of a group: those of DrawnInput.
+  void set_flags(size_t group, uint32_t flags) { flags_.emplace_back(group, flags); }
+  uint32_t flags(size_t group) const {
+    for (const auto& [of, flags] : flags_) {
       if (of == group) return flags;
     }
     return 0;
+  }
+  // Says in an error which calls have rows of a group: ", drawn during=training". Empty: all do.
+  const char* when(size_t group) const {
+    return (flags(group) & TSR_VALUE_ONLY_IN_TRAINING) != 0     ? ", drawn during=training"
+           : (flags(group) & TSR_VALUE_ONLY_IN_EVALUATION) != 0 ? ", drawn during=evaluation"
+                                                                : "";
   }
 
   // Pairs of values of a layer that are sequences of the model with different groups; the layer may need them equal.
@@ -58,7 +63,7 @@ class SequenceGroups {
   std::vector<std::string> names_;  // of group 1, 2, and so on
   std::vector<size_t> same_;
   std::vector<Pair> joined_;
-  std::vector<std::pair<size_t, uint32_t>> split_;
+  std::vector<std::pair<size_t, uint32_t>> flags_;
 };
 
 // The first sample in which the offsets differ; -1: they are equal.

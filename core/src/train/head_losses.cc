@@ -13,13 +13,24 @@ namespace {
        head.loss, " takes no ids of groups: leave them out, or use a loss of pairs");
 }
 
-// True if the loss takes these inputs and gives one value per sample. Fails if it does not take them.
-bool gives_one_value(const DenseLayer& loss, int64_t width, bool groups) {
+// A head's value, its label and perhaps its groups.
+std::vector<tsr_value> inputs_of(int64_t width, bool groups) {
   constexpr DLDataType kFloats = {kDLFloat, 32, 1}, kIds = {kDLInt, 64, 1};
   std::vector<tsr_value> inputs = {{sizeof(tsr_value), 0, kFloats, 0, width}, {sizeof(tsr_value), 0, kFloats, 0, 1}};
   if (groups) inputs.push_back({sizeof(tsr_value), 0, kIds, 0, 1});
-  const std::vector<tsr_value> outputs = loss.outputs_for(inputs);
-  return outputs.size() == 1 && outputs[0].width == 1 && outputs[0].flags == 0;
+  return inputs;
+}
+
+// True if the loss takes these inputs and gives one value per sample. Fails if it does not take them.
+bool gives_one_value(const DenseLayer& loss, int64_t width, bool groups) {
+  const std::vector<tsr_value> outputs = loss.outputs_for(inputs_of(width, groups));
+  return outputs.size() == 1 && outputs[0].width == 1 &&
+         (outputs[0].flags & ~uint32_t{TSR_VALUE_FALLS_WITH_LABEL}) == 0;
+}
+
+// True if a smaller value is one of a larger label, as with a distance.
+bool falls_with_label(const DenseLayer* loss, int64_t width, bool groups) {
+  return loss && (loss->outputs_for(inputs_of(width, groups))[0].flags & TSR_VALUE_FALLS_WITH_LABEL) != 0;
 }
 
 // Fails if the loss does not take the head's input, its label and its groups.
@@ -107,6 +118,17 @@ void check_learnt_weight(const std::vector<HeadSpec>& heads, const HeadSpec& hea
          "\" has learn_weight and the weight 0: leave one of them out");
 }
 
+// Fails if positive_weight would weigh other samples than those of a positive label.
+void check_positive_weight(const HeadSpec& head, int64_t width) {
+  if (head.positive_weight == 1) return;
+  const char* why = width > 2                            ? "label is the number of a class: give class_weights instead"
+                    : width == 1 && !head.groups.empty() ? "loss compares samples with each other: leave it out"
+                                                         : nullptr;
+  if (why)
+    fail(Code::kInvalidArgument, "the head \"", head.name, "\" has positive_weight = ", head.positive_weight,
+         ", which is for labels of 0 and 1, but its ", why);
+}
+
 // Cross-entropy needs labels that are probabilities.
 void check_probabilities(const HeadSpec& head, const Tensor& labels) {
   for (const float label : labels.span<float>()) {
@@ -156,8 +178,10 @@ HeadLosses::HeadLosses(const Runtime& runtime, const ModelGraph& graph, const La
     labels_.push_back(find_label(heads_[h], options_.labels));
     where_.push_back(find_where(heads_[h], options_.labels));
     widths_.push_back(layers.head_width(h));
+    check_positive_weight(heads_[h], widths_[h]);
     losses_.push_back(make_loss(runtime, heads_[h], widths_[h]));
     of_classes_.push_back(losses_[h] != nullptr && is_loss_of_classes(runtime, heads_[h].loss));
+    falls_.push_back(falls_with_label(losses_[h].get(), widths_[h], !heads_[h].groups.empty()));
     groups_.emplace_back(heads_[h].groups.empty() ? std::vector<IdFeature>()
                                                   : std::vector<IdFeature>{{heads_[h].groups}});
   }
@@ -170,6 +194,15 @@ std::vector<Prediction> HeadLosses::predictions() const {
     if (predicts(h)) out.push_back({heads_[h].name, labels_[h], losses_[h] == nullptr, where_[h], classes});
   }
   return out;
+}
+
+std::string HeadLosses::why_no_metrics(size_t head) const {
+  if (predicts(head)) return {};
+  if (falls_[head])
+    return str_cat("its loss ", heads_[head].loss, " compares distances, which are small for the label 1: let a layer ",
+                   "\"affine\" with factor = -1 take \"", heads_[head].input,
+                   "\", and a head of weight = 0 that layer");
+  return str_cat("it has ", widths_[head], " values for each sample: let a head of weight = 0 take one value instead");
 }
 
 const Tensor& HeadLosses::reserve(size_t head, int64_t samples) {

@@ -32,7 +32,9 @@ class HeadLosses {
   // Index of the head's label in the batch.
   size_t label(size_t head) const { return labels_[head]; }
   // True if the head's values are compared with a label: one value per sample, or one for each class.
-  bool predicts(size_t head) const { return widths_[head] == 1 || of_classes_[head]; }
+  bool predicts(size_t head) const { return of_classes_[head] || (widths_[head] == 1 && !falls_[head]); }
+  // Says why metrics cannot judge a head; empty: they can.
+  std::string why_no_metrics(size_t head) const;
   std::vector<Prediction> predictions() const;  // only of heads that predict
   // Reserves memory for the gradient of a head's input, [samples, 1].
   const Tensor& reserve(size_t head, int64_t samples);
@@ -48,6 +50,7 @@ class HeadLosses {
   std::vector<std::optional<size_t>> where_;         // by head, Prediction::where
   std::vector<int64_t> widths_;                      // by head
   std::vector<bool> of_classes_;                     // by head: its loss is one of classes
+  std::vector<bool> falls_;                          // by head: smaller values are those of larger labels
   std::vector<std::unique_ptr<DenseLayer>> losses_;  // by head; null: kOwnLoss
   std::vector<IdInputs> groups_;                     // by head, of one feature or none
   std::vector<Tensor> memory_, grads_;               // by head

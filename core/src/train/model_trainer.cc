@@ -96,9 +96,12 @@ ModelGraph with_drawn(const ModelTrainerOptions& options) {
   for (const DrawnFeature& d : options.drawn) {
     const auto at = std::find(sequences.begin(), sequences.end(), d.name) - sequences.begin();
     using When = DrawnFeature::When;
-    const uint32_t split = (d.when == When::kEvaluation ? 0 : uint32_t{TSR_VALUE_SPLIT}) |
-                           (d.when == When::kTraining ? 0 : uint32_t{TSR_VALUE_SPLIT_IN_EVALUATION});
-    graph.drawn.push_back({d.name, d.first, d.split ? at : -1, split});
+    uint32_t flags = d.when == When::kTraining     ? TSR_VALUE_ONLY_IN_TRAINING
+                     : d.when == When::kEvaluation ? TSR_VALUE_ONLY_IN_EVALUATION
+                                                   : 0;
+    if (d.split && d.when != When::kEvaluation) flags |= TSR_VALUE_SPLIT;
+    if (d.split && d.when != When::kTraining) flags |= TSR_VALUE_SPLIT_IN_EVALUATION;
+    graph.drawn.push_back({d.name, d.first, at, flags});
   }
   return graph;
 }

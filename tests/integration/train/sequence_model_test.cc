@@ -397,6 +397,23 @@ TEST_F(NextItem, RanksAmongAllItemsAreDividedToo) {
   expect_same_test(three, small);
 }
 
+// Without this, the loss would be 0 in every step, and every rank a miss.
+TEST_F(NextItem, CandidatesOfTheOtherPhaseAreRefused) {
+  const auto refused = [&](const std::string& key) {
+    const Finished done = train(0, settings({key}));
+    EXPECT_EQ(done.status, 2) << done.output;
+    return done.output;
+  };
+  EXPECT_THAT(
+      refused(R"(layer.compared.inputs=["states", "next", "all", "next:ids", "all:ids"])"),
+      AllOf(HasSubstr("the layer \"compared\""), HasSubstr("all (a sequence of 8 values, drawn during=evaluation)"),
+            HasSubstr("its candidates (input 2) are drawn in evaluation alone")));
+  EXPECT_THAT(
+      refused(R"(layer.ranks.inputs=["states", "drawn", "next:ids", "drawn:ids", "seen:ids"])"),
+      AllOf(HasSubstr("the layer \"ranks\""), HasSubstr("drawn (a sequence of 8 values, drawn during=training)"),
+            HasSubstr("its candidates (input 1) are drawn in training alone")));
+}
+
 TEST_F(NextItem, ADividedSoftmaxIsRefusedInHalves) {
   const std::string all = "drawn?draw=all&first=1&during=training";
   const auto refused = [&](const std::string& options, const std::string& layer, int ranks = 2) {
@@ -413,7 +430,8 @@ TEST_F(NextItem, ADividedSoftmaxIsRefusedInHalves) {
   const Finished other =
       train(0, drawn("drawn?draw=all&first=1&during=training&split=true", "{split = true}") + settings({ranked}));
   EXPECT_EQ(other.status, 2);
-  EXPECT_THAT(other.output, HasSubstr("ranks in evaluations, but its candidates are drawn in training"));
+  EXPECT_THAT(other.output,
+              HasSubstr("ranks in evaluations, but its candidates (input 1) are drawn in training alone"));
   const Finished states =
       train(0, drawn(all, "{}", "&split=true") +
                    settings({R"(layer.ranks.inputs=["all", "all", "next:ids", "all:ids", "seen:ids"])"}));

@@ -77,6 +77,12 @@ typedef struct tsr_parameter {
  * sum_over_ranks(), or refuse the input. */
 #define TSR_VALUE_SPLIT 0x20000u
 #define TSR_VALUE_SPLIT_IN_EVALUATION 0x40000u
+/* Hints about inputs that are sequences: only calls that train, or only calls that do not, have rows of them. */
+#define TSR_VALUE_ONLY_IN_TRAINING 0x1u
+#define TSR_VALUE_ONLY_IN_EVALUATION 0x2u
+/* A hint about the output of a loss: the smaller its first input, the larger the label, as with a distance. The core
+ * then compares that input with no label in metrics, which take a larger value for a larger label. */
+#define TSR_VALUE_FALLS_WITH_LABEL 0x4u
 
 /* Values of `rows_like` that are no index. */
 enum {

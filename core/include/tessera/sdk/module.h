@@ -65,6 +65,9 @@ struct Value {
   int32_t rows_like = 0;  // of a sequence: tsr_value::rows_like
   bool split = false;     // an input: TSR_VALUE_SPLIT
   bool split_in_evaluation = false;
+  bool only_in_training = false;  // an input: TSR_VALUE_ONLY_IN_TRAINING
+  bool only_in_evaluation = false;
+  bool falls_with_label = false;  // an output: TSR_VALUE_FALLS_WITH_LABEL
 
   // A float32 value with the rows of this one: dense if this one is.
   Value with_width(int64_t values) const { return {values, dtype_of<float>(), jagged, rows_like}; }
@@ -234,14 +237,17 @@ class Module {
           fail(TSR_INVALID_ARGUMENT, "input ", k, " has the rows of input ", value.rows_like,
                ", which is not before it");
         values.push_back({value.width, value.dtype, jagged, jagged ? value.rows_like : 0,
-                          (value.flags & TSR_VALUE_SPLIT) != 0, (value.flags & TSR_VALUE_SPLIT_IN_EVALUATION) != 0});
+                          (value.flags & TSR_VALUE_SPLIT) != 0, (value.flags & TSR_VALUE_SPLIT_IN_EVALUATION) != 0,
+                          (value.flags & TSR_VALUE_ONLY_IN_TRAINING) != 0,
+                          (value.flags & TSR_VALUE_ONLY_IN_EVALUATION) != 0});
       }
       const Value rows = row_by_row<C>() ? as_dense(values) : Value{};
       const std::vector<Value> all = of<C>(self).outputs(values);
       if (i >= all.size()) fail(TSR_OUT_OF_RANGE, "there are ", all.size(), " outputs");
       const Value value = row_by_row<C>() ? rows.with_width(all[i].width) : all[i];
-      write_struct(tsr_value{sizeof(tsr_value), value.jagged ? uint32_t{TSR_VALUE_JAGGED} : 0, value.dtype,
-                             value.jagged ? value.rows_like : 0, value.width},
+      const uint32_t flags =
+          (value.jagged ? TSR_VALUE_JAGGED : 0) | (value.falls_with_label ? TSR_VALUE_FALLS_WITH_LABEL : 0);
+      write_struct(tsr_value{sizeof(tsr_value), flags, value.dtype, value.jagged ? value.rows_like : 0, value.width},
                    out);
     });
   }
