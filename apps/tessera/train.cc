@@ -459,7 +459,7 @@ int train_command(const std::vector<std::string>& args) {
        {"--html", a.html}},
       {{a.config, config.data.path, data::test_file(config.data), config.planner.plan, config.planner.topology}, {}});
   if (!a.html.empty()) check_page(a.html);
-  check_folds(config, a.job);
+  check_folds(config, a.job, !a.html.empty() ? "--html" : !a.metrics.empty() ? "--metrics" : nullptr);
   if (a.nproc > 0 && where.source != "single" && a.nproc != where.world_size) {
     throw UsageError(str_cat("--nproc ", a.nproc, ", but ", where.source, " has started ", where.world_size,
                              where.world_size == 1 ? " rank" : " ranks", ": leave --nproc out under a launcher"));

@@ -32,7 +32,7 @@ void print_spread(const std::vector<MetricValues>& folds) {
 
 }  // namespace
 
-void check_folds(const Config& config, const TrainJobOptions& options) {
+void check_folds(const Config& config, const TrainJobOptions& options, const char* report) {
   if (config.validation.folds == 0) return;
   if (config.validation.fraction != 0)
     throw UsageError("validation.fraction has no effect: each of validation.folds is held out in its turn");
@@ -53,6 +53,7 @@ void check_folds(const Config& config, const TrainJobOptions& options) {
   refuse(!config.report.metrics.empty(), "report.metrics");
   refuse(!config.report.tensorboard.empty(), "report.tensorboard");
   refuse(config.validation.restore_best, "validation.restore_best");
+  refuse(report != nullptr, report);
 }
 
 int train_folds(const Runtime& runtime, Config config, TrainJobOptions options, std::shared_ptr<ProcessGroup> group) {

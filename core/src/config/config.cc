@@ -43,7 +43,8 @@ struct Listed {
     return std::find(options.begin(), options.end(), key) != options.end();
   }
 };
-constexpr Listed kListed[] = {{"table", {"optimizer"}}, {"layer", {"options", "optimizer"}}, {"head", {}}};
+constexpr Listed kListed[] = {
+    {"table", {"optimizer"}}, {"layer", {"options", "optimizer"}}, {"head", {"loss_options"}}};
 
 const Listed* listed(const std::string& section) {
   const auto at =
@@ -144,7 +145,12 @@ void apply_to(const Override& o, LayerConfig& layer) {
   else
     decode(o.value, "layer." + o.path[1], layer);
 }
-void apply_to(const Override& o, HeadConfig& head) { decode(o.value, "head." + o.path[1], head); }
+void apply_to(const Override& o, HeadConfig& head) {
+  if (o.path.size() == 3)
+    config::set_option(head.loss_options, o.key, *o.value.get(o.key));
+  else
+    decode(o.value, "head." + o.path[1], head);
+}
 
 // Applies it to the element of that name. kNotFound: there is none.
 template <class S>

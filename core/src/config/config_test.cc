@@ -317,9 +317,11 @@ options = { widths = [8, 1], dropout = 0.5 }
 name = "click"
 input = "top"
 )";
-  const Config c = parse_config(graph, "job.toml",
-                                {"layer.top.options.widths=[4, 1]", "layer.top.options.norm=layer",
-                                 "layer.top.inputs=pooled", "head.click.label=bought", "head.click.weight=2"});
+  const Config c =
+      parse_config(graph, "job.toml",
+                   {"layer.top.options.widths=[4, 1]", "layer.top.options.norm=layer", "layer.top.inputs=pooled",
+                    "head.click.label=bought", "head.click.weight=2", "head.click.loss_options.margin=2"});
+  EXPECT_EQ(c.heads[0].loss_options.json, R"({"margin":2})");
   EXPECT_EQ(c.layers[0].options.json, R"({"widths":[4,1],"dropout":0.5,"norm":"layer"})");
   EXPECT_THAT(c.layers[0].inputs, ElementsAre("pooled"));
   EXPECT_EQ(parse_config(graph, "job.toml", {R"(layer.top.names={ "*.v" = "net.V.*", b = "c" })"}).layers[0].names.json,

@@ -101,7 +101,7 @@ void check_settings(const Runtime& runtime, const Config& config, const TrainJob
                                 : !v.monitor.empty()       ? "validation.monitor"
                                 : v.restore_best           ? "validation.restore_best"
                                                            : nullptr;
-  if (v.fraction == 0 && validates != nullptr)
+  if (v.fraction == 0 && v.folds == 0 && validates != nullptr)
     fail(Code::kInvalidArgument, validates, " needs rows to validate on: set validation.fraction");
   if (v.restore_best && !config.publish.directory.empty())
     fail(Code::kInvalidArgument,

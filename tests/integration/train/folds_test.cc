@@ -45,6 +45,14 @@ TEST(Folds, GiveMeanAndSpread) {
   for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(ranks[i], each[i], 2e-4);
 }
 
+TEST(Folds, EachModelMayEndEarly) {
+  const TestFolder folder;
+  const std::string config = folder.write("job.toml", kFoldsJob);
+  const std::string said =
+      succeed({"train", "--config", config, "--set", "validation.patience=1", "--set", "validation.monitor=logloss"});
+  EXPECT_EQ(numbers_after(said, "AUC ").size(), 3U) << said;
+}
+
 TEST(Folds, RefuseWhatMakesNoSense) {
   const TestFolder folder;
   const std::string config = folder.write("job.toml", kFoldsJob);
@@ -52,6 +60,7 @@ TEST(Folds, RefuseWhatMakesNoSense) {
                  HasSubstr("validation.folds trains a model for each fold, only to judge the job, so --save"));
   expect_refused({"train", "--config", config, "--set", "validation.fraction=0.1"},
                  HasSubstr("each of validation.folds is held out in its turn"));
+  expect_refused({"train", "--config", config, "--html", folder.file("x.html")}, HasSubstr("so --html has no meaning"));
   expect_refused({"train", "--config", config, "--set", "validation.folds=1"}, HasSubstr("take 2 or more"));
   expect_refused({"train", "--config", config, "--set", "validation.split=last"},
                  HasSubstr("validation.folds are random rows"));
