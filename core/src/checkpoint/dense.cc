@@ -54,6 +54,17 @@ void check_settings(const std::vector<std::vector<std::string>>& stored, const K
        ", but this job has ", ours);
 }
 
+// Fails if weights were averaged in the job that saved the states, and are not in this one.
+void check_averages(const States& states, const KeyedOptimizer& optimizer) {
+  const auto averages = [](const auto& entry) {
+    return std::any_of(entry.second.begin(), entry.second.end(),
+                       [](const auto& s) { return s.first == kAveragesState; });
+  };
+  if (optimizer.class_name() == kAveragingOptimizer || std::none_of(states.begin(), states.end(), averages)) return;
+  fail(Code::kInvalidArgument, "the checkpoint has averages of the layers' weights, which job.ema made, but this job ",
+       "makes none: set job.ema as the job that saved it, or begin a new run with --start");
+}
+
 States read_dense_states(const TensorFiles& files, const std::vector<TableEntry>& tables) {
   std::set<std::string> of_tables;
   for (const TableEntry& t : tables) {
@@ -86,6 +97,7 @@ StateChange::~StateChange() {
 
 void StateChange::apply(const States& states) {
   undo_ = true;
+  check_averages(states, optimizer_);
   set(states);
 }
 

@@ -10,6 +10,9 @@
 
 namespace tessera::checkpoint {
 
+// The optimizer whose parameters hold averages, and its state that others lack.
+inline constexpr const char *kAveragingOptimizer = "AveragingOptimizer", *kAveragesState = "ema_updates";
+
 ParameterList dense_tensors(const DistributedModelParallel& model);
 
 // One list for each parameter group: its options as "name = value".

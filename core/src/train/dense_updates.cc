@@ -7,7 +7,7 @@
 
 namespace tessera {
 namespace {
-constexpr const char *kTrained = "trained", *kUpdates = "ema_updates";
+constexpr const char *kTrained = "trained", *kUpdates = checkpoint::kAveragesState;
 }  // namespace
 
 GradientSums::GradientSums(ParameterList parameters, int64_t batches)

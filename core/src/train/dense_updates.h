@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "checkpoint/dense.h"
 #include "tessera/optim.h"
 
 namespace tessera {
@@ -36,7 +37,7 @@ class AveragingOptimizer : public OptimizerWrapper {
   void step() override;
   std::vector<std::pair<std::string, OptimizerState>> state() const override;
   void set_state(std::string_view key, const OptimizerState& state) override;
-  std::string class_name() const override { return "AveragingOptimizer"; }
+  std::string class_name() const override { return checkpoint::kAveragingOptimizer; }
 
  private:
   double decay_;

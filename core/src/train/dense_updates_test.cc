@@ -79,6 +79,22 @@ TEST_F(DenseUpdates, GoOnFromACheckpoint) {
   }
 }
 
+TEST_F(DenseUpdates, ACheckpointWithAveragesNeedsThem) {
+  for (const char* optimizer : {"adam", "sgd"}) {
+    const std::string name = str_cat("dense_optimizer.name=", optimizer);
+    (void)after({"job.ema=0.9", name}, {.save = file("averaged"), .overwrite = true});
+    try {
+      (void)after({name}, {.load = file("averaged")});
+      ADD_FAILURE() << optimizer;
+    } catch (const Error& e) {
+      EXPECT_THAT(e.what(), HasSubstr("which job.ema made, but this job makes none: set job.ema"));
+    }
+  }
+  // Averages may begin at any time.
+  (void)after({}, {.save = file("plain"), .max_steps = 8});
+  EXPECT_NE(after({"job.ema=0.9"}, {.load = file("plain")}), after({}, {.load = file("plain")}));
+}
+
 TEST_F(DenseUpdates, AveragesAreJudged) {
   const auto job = trained({}, {"job.ema=0.9"});
   const double averaged = job->evaluate().metrics["logloss"];
