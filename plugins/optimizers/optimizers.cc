@@ -65,6 +65,10 @@ WeightDecay weight_decay_mode(sdk::Options& options, Decay decay, double weight_
     sdk::fail(TSR_INVALID_ARGUMENT, "option \"weight_decay_mode\" is \"", mode,
               "\", but this optimizer has no choice of modes: leave it out");
   }
+  if (mode != "none" && weight_decay == 0) {
+    sdk::fail(TSR_INVALID_ARGUMENT, "option \"weight_decay_mode\" is \"", mode,
+              "\", but weight_decay is 0: set it, or leave weight_decay_mode out");
+  }
   return mode == "none" ? WeightDecay::kNone : mode == "l2" ? WeightDecay::kL2 : WeightDecay::kDecouple;
 }
 

@@ -84,6 +84,10 @@ class RowsOfIds {
     std::vector<int64_t> out;
     const std::string path = vectors.path + ".ids.txt";
     if (!std::filesystem::exists(path)) {
+      if (words_)
+        fail(Code::kInvalidArgument, "table ", table_.name, " has start = \"", vectors.path,
+             "\" and ids = \"vocabulary\", whose rows are in the order in which the texts occur, but there is no file ",
+             path, ": write there the id of each vector, one a line");
       for (int64_t row = 0; row < vectors.rows; ++row) out.push_back(row < table_.rows ? row : -1);
       return out;
     }

@@ -81,6 +81,19 @@ TEST_F(StartVectors, AreTheRowsOfTheirIds) {
   EXPECT_THAT(contents(file("t.csv")), testing::Not(HasSubstr("\nfilm 0,2,2.25\n"))) << "they may be trained";
 }
 
+// Rows of a vocabulary are in the order of the texts, so vectors without ids would be those of other texts.
+TEST_F(StartVectors, OfAVocabularyNeedTheirIds) {
+  std::filesystem::remove(file("v.npy.ids.txt"));
+  expect_refused({"train", "--config", job()}, HasSubstr(str_cat("there is no file ", file("v.npy.ids.txt"))));
+  std::string text = contents(job());
+  folder_.write("rows.csv", "liked,price,film\n1,1,0\n0,1,1\n1,2,2\n0,2,0\n1,0,1\n0,0,2\n");
+  const std::string words = "ids = \"vocabulary\"";
+  text.replace(text.find(words), words.size(), "rows = 3");
+  succeed({"train", "--config", folder_.write("rows.toml", text), "--save", file("saved")});
+  succeed({"model", "export", file("saved"), "--vectors", "film", "--output", file("out.csv")});
+  EXPECT_THAT(contents(file("out.csv")), HasSubstr("\n2,2,2.25\n"));
+}
+
 TEST_F(StartVectors, RefuseWhatDoesNotFit) {
   folder_.write("v.npy.ids.txt", "film 2\nfilm 0\n");
   expect_refused({"train", "--config", job()}, HasSubstr("has 2 lines, but"));
