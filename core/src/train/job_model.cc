@@ -210,7 +210,12 @@ JobOutline check_job(const Runtime& runtime, const Config& config, const std::st
   check_optimizers(graph, layers);
   if (config.model.type == kGraphType) check_parameter_names(runtime, graph);
   check_groups(config.heads, data.columns);
-  return {HeadLosses(runtime, graph, layers, {data.labels}).predictions(), data.columns};
+  const HeadLosses losses(runtime, graph, layers, {data.labels});
+  JobOutline out{losses.predictions(), {}, data.columns};
+  for (size_t h = 0; h < graph.heads.size(); ++h) {
+    if (!losses.predicts(h)) out.others.push_back({graph.heads[h].name, losses.why_no_metrics(h)});
+  }
+  return out;
 }
 
 ModelGraph model_of(const Runtime& runtime, const Config& config, const std::vector<TableConfig>& tables,

@@ -15,8 +15,14 @@ namespace tessera {
 
 inline constexpr const char* kGraphType = "graph";  // model.type of models built from [[layer]] sections
 
+// A head that metrics cannot judge, and why.
+struct UnjudgedHead {
+  std::string name, why;
+};
+
 struct JobOutline {
-  std::vector<Prediction> heads;    // outputs that the model will predict
+  std::vector<Prediction> heads;  // outputs that the model will predict
+  std::vector<UnjudgedHead> others;
   std::vector<DataColumn> columns;  // columns of ids in the data
 };
 // Checks a job before its data is read: the model's names, cycles, labels, and layers that no plugin has. With what the

@@ -22,6 +22,7 @@
 #include "train/sorted_rows.h"
 #include "train/start_rows.h"
 #include "train/start_vectors.h"
+#include "train/start_warnings.h"
 #include "train/unknown_id_sums.h"
 #include "train/warm_start.h"
 
@@ -45,6 +46,25 @@ std::vector<Prediction> named_heads(const Config& config) {
   std::vector<Prediction> out;
   for (const HeadConfig& h : config.heads) out.push_back({.head = h.name, .classes = std::nullopt});
   return out;
+}
+
+// Fails if a metric is asked for whose head has none, or if none of the heads has one.
+void check_heads_of_metrics(const Config& config, const JobOutline& job) {
+  const auto refuse = [](const std::string& what, const UnjudgedHead& head) {
+    fail(Code::kInvalidArgument, what, ", but the head \"", head.name, "\" has no metrics, because ", head.why);
+  };
+  for (const auto& [key, names] : {std::pair{"names", &config.metrics.names}, {"training", &config.metrics.training}}) {
+    for (const std::string& name : *names) {
+      const std::string what = str_cat("metrics.", key, " has \"", name, '"');
+      for (const UnjudgedHead& head : job.others) {
+        if (name.starts_with(head.name + ".") || job.heads.empty()) refuse(what, head);
+      }
+    }
+  }
+  if (job.heads.empty() && !job.others.empty() && (config.validation.fraction > 0 || config.validation.folds > 0))
+    refuse(str_cat("validation.", config.validation.folds > 0 ? "folds" : "fraction",
+                   " asks for validation, which compares models by a metric"),
+           job.others[0]);
 }
 
 // Fails if a metric's groups name no column of ids.
@@ -143,7 +163,9 @@ CheckedJob check(const Runtime& runtime, const Config& config, const TrainJobOpt
                  const SaveDirectories& directories, int world_size) {
   check_accumulation(config, options);
   const std::string encoding = encoding_to_continue(config, options, directories.resumable());
-  const auto [heads, columns] = check_job(runtime, config, encoding, compute_device(options.device).id);
+  const JobOutline job = check_job(runtime, config, encoding, compute_device(options.device).id);
+  const auto& [heads, others, columns] = job;
+  check_heads_of_metrics(config, job);
   HeadMetrics metrics(heads, config.metrics.names, &runtime);
   check_keys(metrics, columns);
   check_labels(config, heads, runtime);
@@ -322,22 +344,6 @@ BatchReader training_batches(const Config& config, const Dataset& data, const Pr
            config.data.shuffle}};
 }
 
-namespace {
-
-// Rows of a data-parallel table do not travel, so repeated ones cannot travel once.
-void warn_of_rows_that_stay(ModelTrainer& trainer, std::vector<std::string>& warnings) {
-  for (const auto& [path, tables] : trainer.parallel().sharded()) {
-    for (const EmbeddingBagConfig& table : tables->tables()) {
-      if (!table.use_index_dedup || tables->plan().at(table.name).combine != ParameterSharding::Combine::kDataParallel)
-        continue;
-      warnings.push_back(str_cat("use_index_dedup of table \"", table.name,
-                                 "\" has no effect, because the table is data-parallel: its rows do not travel"));
-    }
-  }
-}
-
-}  // namespace
-
 JobSetup set_up_job(const Runtime& runtime, const Config& given, const TrainJobOptions& asked,
                     std::shared_ptr<ProcessGroup> group) {
   check_same_job(*group, given, asked);
@@ -383,10 +389,11 @@ JobSetup set_up_job(const Runtime& runtime, const Config& given, const TrainJobO
   if (steps != JobSetup::kNoEnd) start.steps = steps;
   start.warnings = directories.warnings();
   if (!unsorted.empty()) start.warnings.push_back(std::move(unsorted));
-  warn_of_rows_that_stay(*model.trainer, start.warnings);
   if (scores) start.monitor = scores->monitor();
   start.save_best = options.save_best;
   LearningRateSchedule table_rates(config.schedule.tables, steps), dense_rates(config.schedule.dense, steps);
+  for (std::string& warning : start_warnings({config, data, *model.trainer, steps, table_rates, dense_rates}))
+    start.warnings.push_back(std::move(warning));
   return {.runtime = runtime,
           .config = std::move(config),
           .options = std::move(options),
