@@ -8,7 +8,8 @@
 
 namespace tessera::cli {
 
-// UsageError: an option of the run has no meaning for several models. `report`: another option that reports a run; null: there is none.
+// UsageError: an option of the run has no meaning for several models. `report`: another option that
+// reports a run; null: there is none.
 void check_folds(const Config& config, const TrainJobOptions& options, const char* report);
 
 // Trains validation.folds models on the group's ranks, one after the other, and prints the best validation of each on

@@ -50,7 +50,8 @@ std::optional<Values> outputs_of(const tsr_module& api, void* self, const Values
     if (code == TSR_OUT_OF_RANGE) return out;
     if (code != TSR_OK) return std::nullopt;
     require(value.width > 0, "output ", i, " has ", value.width, " values");
-    require((value.flags & ~uint32_t{TSR_VALUE_JAGGED}) == 0 && value.dtype.code == kDLFloat && value.dtype.bits == 32,
+    require((value.flags & TSR_MUST_UNDERSTAND & ~uint32_t{TSR_VALUE_JAGGED}) == 0 && value.dtype.code == kDLFloat &&
+                value.dtype.bits == 32,
             "output ", i, " is not float32 rows, dense or a sequence");
     if (is_sequence(value) && value.rows_like != TSR_ROWS_OWN) {
       const auto like = static_cast<size_t>(value.rows_like);

@@ -24,8 +24,7 @@ std::vector<tsr_value> inputs_of(int64_t width, bool groups) {
 // True if the loss takes these inputs and gives one value per sample. Fails if it does not take them.
 bool gives_one_value(const DenseLayer& loss, int64_t width, bool groups) {
   const std::vector<tsr_value> outputs = loss.outputs_for(inputs_of(width, groups));
-  return outputs.size() == 1 && outputs[0].width == 1 &&
-         (outputs[0].flags & ~uint32_t{TSR_VALUE_FALLS_WITH_LABEL}) == 0;
+  return outputs.size() == 1 && outputs[0].width == 1 && (outputs[0].flags & TSR_MUST_UNDERSTAND) == 0;
 }
 
 // True if a smaller value is one of a larger label, as with a distance.
