@@ -60,7 +60,7 @@ struct IdFeature {
 // A feature whose ids the trainer draws in each step. A prediction has none of them.
 struct DrawnInput {
   std::string feature;
-  int64_t first = 0;  // rows of its table below this one are never drawn: they are no candidates
+  int64_t first = 0;      // rows of its table below this one are never drawn: they are no candidates
   int64_t sequence = -1;  // index in ModelGraph::sequences; -1: not known
   // TSR_VALUE_SPLIT* if each rank draws other rows (DrawnFeature::split), TSR_VALUE_ONLY_* if not all calls have rows.
   uint32_t flags = 0;
