@@ -179,6 +179,7 @@ void CsvColumn::add_item(std::string_view item, std::string_view weight, bool qu
   } else if (!weight.empty()) {
     wrong(item, "is followed by a value, as in a weighted list: set weighted = true");
   }
+  if (item.empty()) throw WrongField("there is a value missing in the list");
   add_value(item);
 }
 

@@ -244,6 +244,7 @@ TEST(Csv, ListsAsProgramsPrintThem) {
   EXPECT_EQ(items_of("{3: 3}", ','), "\"3\" is followed by a value, as in a weighted list: set weighted = true");
   for (const char* field : {"[3, None]", "[3, , 17]", "['', 'a']", "[null]", "[nan, 1]"})
     EXPECT_EQ(items_of(field, ','), "there is a value missing in the list \"" + std::string(field) + "\"");
+  EXPECT_EQ(items_of("a:1,:0.5", ',', TSR_READER_TEXT, weighted), "there is a value missing in the list");
   EXPECT_EQ(items_of("['a' b]", ','), "\"['a' b]\" has text after a quote in its list");
   EXPECT_EQ(items_of("[0 1 ... 8 9]", ' '), "\"[0 1 ... 8 9]\" is a list of which only a part was printed");
   EXPECT_EQ(items_of("[0 1 ... 8 9]", ','), "\"[0 1 ... 8 9]\" is a list of which only a part was printed");

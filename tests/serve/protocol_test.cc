@@ -200,6 +200,7 @@ TEST(Protocol, NumbersAndTextsOfAVocabularyAreTheSameWords) {
   }
   // null is a missing value, among texts and numbers; the last two of each sample count.
   for (const auto& [datatype, data] : {std::pair<const char*, const char*>{"BYTES", R"(null, null, "4", "0.1", null)"},
+                                       {"BYTES", R"("", "", "4", "0.1", "")"},
                                        {"FP64", "null, null, 4, 0.1, null"}}) {
     const InferRequest request = model.parse(values(datatype, data));
     EXPECT_THAT(request.features[0].values, ElementsAre(1, 2)) << datatype;

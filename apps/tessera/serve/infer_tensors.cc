@@ -179,14 +179,13 @@ void Tensors::append_words(size_t at, Words& out) const {
 void Tensors::append_texts(size_t at, Words& out) const {
   const RequestTensor& t = inputs_[at];
   const size_t count = elements_of_list(t);
-  const auto add = [&](std::string_view text, bool present) {
+  const auto add = [&](std::string_view text) {
     out.bytes += text;
     out.ends.push_back(std::ssize(out.bytes));
-    out.present.push_back(present);
+    out.present.push_back(!text.empty());
   };
   if (t.data != Data::kBytes) {
-    for (const tsr_endpoint_text& text : t.texts)
-      add({text.bytes, static_cast<size_t>(text.size)}, text.bytes != nullptr);
+    for (const tsr_endpoint_text& text : t.texts) add({text.bytes, static_cast<size_t>(text.size)});
     return;
   }
   std::string_view rest = t.bytes;  // each text follows its length, a uint32
@@ -195,7 +194,7 @@ void Tensors::append_texts(size_t at, Words& out) const {
     if (rest.size() >= sizeof(length)) std::memcpy(&length, rest.data(), sizeof(length));
     if (rest.size() < sizeof(length) || rest.size() - sizeof(length) < length)
       refuse("input ", t.name, " has ", i, " whole texts in its bytes; its shape needs ", count);
-    add(rest.substr(sizeof(length), length), true);
+    add(rest.substr(sizeof(length), length));
     rest.remove_prefix(sizeof(length) + length);
   }
   if (!rest.empty()) refuse("input ", t.name, " has ", rest.size(), " bytes after its last text");

@@ -283,21 +283,26 @@ void Columns::encode(const Column& column, const BlockRows& at, const tsr_reader
       const int64_t end = v.lists ? v.lists[row + 1] : row + (has(v, row) ? 1 : 0);
       if (c.longest > 0) begin = std::max(begin, end - c.longest);
       add(begin, end);
-      if (v.weights != nullptr) out.weights.insert(out.weights.end(), v.weights + begin, v.weights + end);
       out.begins.push_back(std::ssize(out.values));
     }
   };
   Words words(words_);
   const auto collect_each = [&](const auto& id_of) {
     collect([&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) out.values.push_back(id_of(i));
+      for (int64_t i = begin; i < end; ++i) {
+        out.values.push_back(id_of(i));
+        if (v.weights != nullptr) out.weights.push_back(v.weights[i]);
+      }
     });
   };
   if (numbers_in_text(c) || c.ids == "bucket") {
     encode_numbers(column, at, v, out);
   } else if (c.ids == "row") {
     const auto* numbers = static_cast<const int64_t*>(v.values);
-    collect([&](int64_t begin, int64_t end) { out.values.insert(out.values.end(), numbers + begin, numbers + end); });
+    collect([&](int64_t begin, int64_t end) {
+      out.values.insert(out.values.end(), numbers + begin, numbers + end);
+      if (v.weights != nullptr) out.weights.insert(out.weights.end(), v.weights + begin, v.weights + end);
+    });
   } else if (c.ids == "hash" && xxh64_) {
     collect_each([&](int64_t i) { return xxh64_row(words.of(text_of(v, i)), c.rows); });
   } else if (c.ids == "hash") {

@@ -349,6 +349,7 @@ void ArrowColumn::append_weights(const ArrowArray& array, int64_t begin, int64_t
 }
 
 void ArrowColumn::append_text(std::string_view text) {
+  if (text.empty()) return append_null();
   bytes_.insert(bytes_.end(), text.begin(), text.end());
   texts_.push_back(static_cast<int64_t>(bytes_.size()));
 }
@@ -359,7 +360,12 @@ void ArrowColumn::append_all_texts(const Offset* offsets, const ArrowArray& arra
   const auto* bytes = buffer_of<char>(array, 2);
   const int64_t before = texts_.back() - offsets[begin];
   if (offsets[begin] != offsets[end]) bytes_.insert(bytes_.end(), bytes + offsets[begin], bytes + offsets[end]);
-  for (int64_t i = begin; i < end; ++i) texts_.push_back(before + offsets[i + 1]);
+  for (int64_t i = begin; i < end; ++i) {
+    if (offsets[i] == offsets[i + 1])
+      append_null();
+    else
+      texts_.push_back(before + offsets[i + 1]);
+  }
 }
 
 void ArrowColumn::append_texts(const ArrowArray& array, int64_t begin, int64_t end) {
@@ -402,7 +408,7 @@ void ArrowColumn::append_null() {
   if (want_.type == TSR_READER_FLOAT32) floats_.push_back(std::numeric_limits<float>::quiet_NaN());
   if (want_.type == TSR_READER_FLOAT64) doubles_.push_back(std::numeric_limits<double>::quiet_NaN());
   if (want_.type == TSR_READER_INT64) integers_.push_back(0);
-  if (want_.type == TSR_READER_TEXT) append_text({});
+  if (want_.type == TSR_READER_TEXT) texts_.push_back(texts_.back());
 }
 
 void ArrowColumn::wrong(int64_t value, const std::string& what) const {

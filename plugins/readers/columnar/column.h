@@ -68,7 +68,7 @@ class ArrowColumn {
   template <class V>
   void append_integer(V value);
   void append_float(double value);
-  void append_text(std::string_view text);
+  void append_text(std::string_view text);  // an empty one is a missing value, as in CSV
   void append_null();
 
   int64_t count() const;  // number of values so far

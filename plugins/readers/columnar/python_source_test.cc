@@ -79,7 +79,7 @@ const std::map<std::string, std::string> kWords = {
     {"null", "- - -"},
     {"text", "red - a colour without a name"},
     {"large", "red - a colour without a name"},
-    {"binary", "x - "},
+    {"binary", "x - -"},
     {"fixed", "ab - cd"},
     {"dictionary", "red - a colour without a name"},
     {"list", "[a b] [] [c]"},

@@ -292,6 +292,9 @@ TEST_F(Columnar, MissingValues) {
   EXPECT_THAT(numbers_of<uint8_t>(floats->read(0)[0].present, 2), ElementsAre(1, 0))
       << "NaN is how pandas writes what is missing";
   EXPECT_TRUE(std::isnan(numbers_of<float>(floats->read(0)[0].values, 2)[1]));
+  const auto empty = read(texts({"a", "", "b"}), TSR_READER_TEXT);
+  ASSERT_NE(empty->read(0)[0].present, nullptr) << "an empty text is missing, as in CSV";
+  EXPECT_THAT(numbers_of<uint8_t>(empty->read(0)[0].present, 3), ElementsAre(1, 0, 1));
   const auto words = read(texts({"a", "zzz", "b"}, {true, false, true}), TSR_READER_TEXT);
   EXPECT_THAT(texts_of(words->read(0)[0], 3), ElementsAre("a", "", "b"));
 }
@@ -430,6 +433,8 @@ TEST_F(Columnar, WhatIsWrongIsSaidWithFileRowAndColumn) {
             ", row 2, column \"c\": 1e+39 is not a number of 32 bits");
   const Made missing = lists<int32_t>({0, 2, 2, 3}, numbers<int32_t>("i", {1, 2, 3}, {true, true, false}));
   EXPECT_EQ(wrong(missing, TSR_READER_INT64, true), ", row 3, column \"c\": a value of the list is missing");
+  EXPECT_EQ(wrong(lists<int32_t>({0, 2}, texts({"a", ""})), TSR_READER_TEXT, true),
+            ", row 1, column \"c\": a value of the list is missing");
   const Made unweighted =
       lists<int32_t>({0, 1, 3}, pairs(numbers<int32_t>("i", {1, 2, 3}), numbers<float>("f", {1, 2, std::nanf("")})));
   EXPECT_EQ(wrong(unweighted, TSR_READER_INT64, true, true),
@@ -545,12 +550,12 @@ std::vector<Typed> typed_texts() {
   Made bytes_of = texts({"x", ""});
   bytes_of.format = "z";
   return {
-      {texts({"a", "", "b"}, {true, true, false}), {"a", "", "-"}, {}},
+      {texts({"a", "", "b"}, {true, true, false}), {"a", "-", "-"}, {}},
       {texts<int64_t>({"x", "yz"}), {"x", "yz"}, {}},
-      {bytes_of, {"x", ""}, {}},
+      {bytes_of, {"x", "-"}, {}},
       {fixed, {"ab", "-"}, {}},
       {views("vu", {"twelve bytes", "thirteen byte", "", "more than twelve"}),
-       {"twelve bytes", "thirteen byte", "", "more than twelve"},
+       {"twelve bytes", "thirteen byte", "-", "more than twelve"},
        {}},
       {views("vz", {"b"}), {"b"}, {}},
       {indexed(numbers<uint32_t>("I", {1, 0}), views("vu", {"red", "a colour without a name"})),
