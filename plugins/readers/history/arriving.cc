@@ -156,7 +156,7 @@ ArrivingHistories::Event ArrivingHistories::event_at(int64_t row) {
     fail(TSR_INVALID_ARGUMENT, "column \"", column, "\": ", parts...);
   };
   Event out;
-  out.user = present_text(values_[user_], row);
+  out.user = user_word_.of(present_text(values_[user_], row));
   if (out.user.empty()) wrong(options_.user, "the event has no user: leave out such rows");
   out.time = time_of_event(keys_, present_text(values_[time_], row),
                            [&](const auto&... parts) { wrong(options_.time, parts...); });
@@ -170,10 +170,7 @@ ArrivingHistories::Event ArrivingHistories::event_at(int64_t row) {
       wrong(wants_[wanted].name, "the event has no value, but history.columns names the column: leave out such rows");
     event_.push_back(bytes_at(v, wants_[wanted].type, row));
   }
-  if (options_.by.empty()) return out;
-  const auto found = std::find(options_.values.begin(), options_.values.end(), present_text(values_[by_], row));
-  out.pool =
-      found == options_.values.end() ? HistoryPicker::kNoPool : static_cast<uint64_t>(found - options_.values.begin());
+  if (!options_.by.empty()) out.pool = options_.pool_of(present_text(values_[by_], row));
   return out;
 }
 

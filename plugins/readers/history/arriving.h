@@ -41,7 +41,7 @@ class ArrivingHistories {
   };
   // An event's fields in a row.
   struct Event {
-    std::string_view user;
+    std::string_view user;  // its word, valid until the next event
     TimeKey time;
     uint64_t pool = 0;
   };
@@ -70,6 +70,7 @@ class ArrivingHistories {
   std::vector<double> times_;
   std::vector<std::string_view> event_;  // cells
   TextNumbers no_texts_;                 // cells are texts themselves
+  TextWord user_word_;
   TimeKeys keys_;
   KeptEvents events_;
   int64_t rows_ = 0, rows_before_ = 0;  // rows so far; those before the position that was followed

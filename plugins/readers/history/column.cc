@@ -2,7 +2,18 @@
 
 #include <bit>
 
+#include "tessera/sdk/values.h"
+
 namespace tessera_readers {
+
+std::string_view TextWord::of(std::string_view text) {
+  // Only these begin a text that has another word.
+  const auto begins_value = [](char c) { return c == '-' || c == 'T' || c == 'F' || (c >= '0' && c <= '9'); };
+  if (text.empty() || !begins_value(text[0])) return text;
+  word_.clear();
+  tessera::sdk::append_word(word_, text);
+  return word_;
+}
 
 uint32_t TextNumbers::number(std::string_view text) {
   const auto found = numbers_.find(text);

@@ -16,6 +16,16 @@ inline std::string_view text_at(const tsr_reader_values& v, int64_t i) {
   return {static_cast<const char*>(v.values) + v.texts[i], static_cast<size_t>(v.texts[i + 1] - v.texts[i])};
 }
 
+// The word of a text (tessera/sdk/values.h), by which users, items and actions are compared: 4, 4.0 and "4" are one.
+class TextWord {
+ public:
+  // Valid until the next call, and as long as `text` is.
+  std::string_view of(std::string_view text);
+
+ private:
+  std::string word_;
+};
+
 // Texts and their numbers 0, 1, ... in order of arrival.
 class TextNumbers {
  public:

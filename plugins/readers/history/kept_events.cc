@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "history/column.h"
+
 namespace tessera_readers {
 namespace {
 
@@ -63,10 +65,11 @@ int64_t KeptEvents::choose(std::string_view user) {
 }
 
 const std::vector<int64_t>& KeptEvents::history() {
-  std::unordered_map<std::string_view, uint64_t> items;
+  std::unordered_map<std::string, uint64_t> items;
+  TextWord word;
   return picker_.pick(
       *options_, static_cast<int64_t>(begins_.size()), [&](int64_t event) { return pool(event); },
-      [&](int64_t event) { return items.emplace(cell(event, item_), items.size()).first->second; });
+      [&](int64_t event) { return items.emplace(word.of(cell(event, item_)), items.size()).first->second; });
 }
 
 bool KeptEvents::is_late(std::string_view user, const TimeKey& time) const {

@@ -1,6 +1,7 @@
 #include "history/kept_lists.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "tessera/sdk/nearest.h"
 
@@ -39,6 +40,15 @@ const KeptLists::List* KeptLists::list_of(std::string_view name) const {
   return found == lists_.end() ? nullptr : &sources_[static_cast<size_t>(found - lists_.begin())];
 }
 
+int64_t KeptLists::most(size_t i, int32_t* which) const {
+  const List& list = sources_[i];
+  *which = options_.newest ? TSR_HISTORY_NEWEST : TSR_HISTORY_OLDEST;
+  if (list.seen) return std::numeric_limits<int64_t>::max();
+  if (list.pool != HistoryPicker::kNoPool || options_.pools() == 1) return options_.length;
+  *which = TSR_HISTORY_MIXED;
+  return options_.longest();
+}
+
 void KeptLists::begin(const std::vector<std::string_view>& lists, int64_t most_bytes) {
   chosen_.clear();
   bool all = false;
@@ -56,17 +66,14 @@ void KeptLists::add(std::span<const tsr_reader_values> values, int64_t row) {
   const auto wrong = [&](size_t column, const auto&... parts) {
     fail(TSR_INVALID_ARGUMENT, "column \"", event_columns_[column], "\": ", parts...);
   };
-  const std::string_view user = text_or_none(values[kUser], row);
+  TextWord word;
+  const std::string_view user = word.of(text_or_none(values[kUser], row));
   if (user.empty()) wrong(kUser, "the event has no user: leave out such rows");
   const TimeKey time =
       time_of_event(times_, text_or_none(values[kTime], row), [&](const auto&... parts) { wrong(kTime, parts...); });
   size_t column = kTime + 1;
   uint64_t pool = 0;
-  if (!options_.by.empty()) {
-    const auto found = std::find(options_.values.begin(), options_.values.end(), text_or_none(values[column++], row));
-    pool = found == options_.values.end() ? HistoryPicker::kNoPool
-                                          : static_cast<uint64_t>(found - options_.values.begin());
-  }
+  if (!options_.by.empty()) pool = options_.pool_of(text_or_none(values[column++], row));
   cells_.clear();
   for (; column < values.size(); ++column) {
     if (values[column].present != nullptr && values[column].present[row] == 0)
@@ -79,7 +86,7 @@ void KeptLists::add(std::span<const tsr_reader_values> values, int64_t row) {
 }
 
 std::span<const tsr_reader_values> KeptLists::take(std::string_view user, int64_t* events) {
-  const int64_t count = events_.choose(user);
+  const int64_t count = events_.choose(TextWord().of(user));
   const std::vector<int64_t> history = events_.history();
   *events = static_cast<int64_t>(history.size());
   values_.clear();

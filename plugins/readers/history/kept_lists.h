@@ -29,6 +29,8 @@ class KeptLists {
   const std::vector<std::string>& lists() const { return lists_; }
 
   const List* list_of(std::string_view name) const;  // NULL: there is no such list
+  // How many values list `i` has at most, and which ones of more values: TSR_HISTORY_NEWEST, ...
+  int64_t most(size_t i, int32_t* which) const;
   // Failure(TSR_NOT_FOUND): there is no such list.
   void begin(const std::vector<std::string_view>& lists, int64_t most_bytes);
   // Adds row `row`. Failure(TSR_INVALID_ARGUMENT): it is no event, or earlier than one of the same user.
@@ -103,8 +105,14 @@ struct HistoriesTable {
           tsr_history_counts{sizeof(tsr_history_counts), 0, events.users(), events.bytes(), events.forgotten()}, out);
     });
   }
+  static tsr_code most(void* self, int64_t i, int64_t* most, int32_t* which, tsr_error* err) noexcept {
+    return tessera::sdk::guard(err, [&] {
+      if (i < 0 || i >= std::ssize(of(self).lists())) tessera::sdk::fail(TSR_OUT_OF_RANGE, "there is no such list");
+      *most = of(self).most(static_cast<size_t>(i), which);
+    });
+  }
   static constexpr tsr_reader_histories kTable{
-      sizeof(tsr_reader_histories), 0, &event_column, &list, &begin, &add, &take, &counts};
+      sizeof(tsr_reader_histories), 0, &event_column, &list, &begin, &add, &take, &counts, &most};
 };
 
 }  // namespace detail

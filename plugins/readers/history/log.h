@@ -13,7 +13,7 @@ namespace tessera_readers {
 // Picks the events of a history.
 class HistoryPicker {
  public:
-  static constexpr uint64_t kNoPool = ~uint64_t{0};  // the event is in no history
+  static constexpr uint64_t kNoPool = HistoryOptions::kNoPool;  // the event is in no history
 
   // The events of the history before the event `end`, in the order of time. pool(event) is an event's pool, and
   // item(event) the number of its item, which is asked for only if repeats are left out. Valid until the next call.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "history/column.h"
 #include "tessera/sdk/fields.h"
 
 namespace tessera_readers {
@@ -68,9 +69,16 @@ HistoryOptions::HistoryOptions(tessera::sdk::Options& options)
       validation_share(options.number("validation_share", 0)),
       test_share(options.number("test_share", 0)) {
   split = static_cast<Split>(options.word("split", {"none", "leave_one_out", "time", "users"}));
+  for (const std::string& value : values) words_.emplace_back(TextWord().of(value));
   check_columns();
   check_samples();
   check_split();
+}
+
+uint64_t HistoryOptions::pool_of(std::string_view action) const {
+  TextWord word;
+  const auto found = std::find(words_.begin(), words_.end(), word.of(action));
+  return found == words_.end() ? kNoPool : static_cast<uint64_t>(found - words_.begin());
 }
 
 void HistoryOptions::check_columns() const {
@@ -88,6 +96,7 @@ void HistoryOptions::check_columns() const {
   if (!by.empty() && values.empty())
     fail(TSR_INVALID_ARGUMENT, "history.by = \"", by, "\", but history.values is empty: name the actions to keep");
   check_names("history.values", values);
+  check_names("history.values", words_);
   if (values.size() > kMostPools)
     fail(TSR_INVALID_ARGUMENT, "history.values names ", values.size(), " actions, but may name at most ", kMostPools);
 }

@@ -36,6 +36,9 @@ struct HistoryOptions {
   std::string validation_from, test_from;
   double validation_share = 0, test_share = 0;
 
+  static constexpr uint64_t kNoPool = ~uint64_t{0};
+  // The pool of an event with this action; kNoPool: its action is not one of `values`.
+  uint64_t pool_of(std::string_view action) const;
   int64_t pools() const { return by.empty() ? 1 : static_cast<int64_t>(values.size()); }
   int64_t longest() const { return length * pools(); }  // of all pools together
   bool of_users() const { return sample != Sample::kEvents; }
@@ -44,6 +47,7 @@ struct HistoryOptions {
   bool validates() const { return split == Split::kLeaveOneOut || !validation_from.empty() || validation_share > 0; }
 
  private:
+  std::vector<std::string> words_;  // of values
   void check_columns() const;
   void check_samples() const;
   void check_split() const;

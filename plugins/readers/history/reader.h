@@ -120,10 +120,11 @@ class HistoryReader : public tessera::sdk::ArrivingReader {
 
   std::vector<tessera::sdk::ReaderWant> wants_;  // what the other reader reads
   std::vector<size_t> cells_;                    // wants_ that are cells of the log
-  size_t user_want_ = 0, time_want_ = 0, by_want_ = 0;
+  size_t user_want_ = 0, time_want_ = 0, by_want_ = 0, item_want_ = 0;
   std::vector<Output> outputs_;
   std::vector<tsr_reader_values> values_;
   TextNumbers texts_;  // of cells
+  TextWord word_;
   HistoryLog log_;
   bool loaded_ = false;              // the log has all events
   size_t next_ = 0;                  // the block of events after those in the log, if events are read in order

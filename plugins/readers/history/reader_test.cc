@@ -157,6 +157,17 @@ TEST_F(HistoryReaderTest, APoolForEachAction) {
               ElementsAre("||", "||", "i1||i1", "i1|i2|i1 i2", "|i2|i2", "i1|i2|i2 i1", "i4|i2|i2 i4"));
 }
 
+// Users, actions, and items that may repeat are compared by their words, as vocabularies look them up.
+TEST_F(HistoryReaderTest, SpellingsOfAValueAreOne) {
+  constexpr const char* kSpellings = "who,when,what,act\n1,1,7,1\n1.0,2,7.0,1.0\n1,3,8,2\n1.00,4,9,1\n";
+  EXPECT_THAT(rows("", kHistory, kSpellings), ElementsAre("1|7|", "1.0|7.0|7", "1|8|7 7.0", "1.00|9|7 7.0 8"));
+  EXPECT_THAT(rows(R"("repeats": false)", {text("history.what", true)}, kSpellings),
+              ElementsAre("", "7", "7.0", "7.0 8"));
+  EXPECT_THAT(rows(R"("by": "act", "values": "1.0")", {text("history.1.0.what", true)}, kSpellings),
+              ElementsAre("", "7", "7 7.0", "7 7.0"));
+  EXPECT_THAT(error(R"("by": "act", "values": "1,1.0")"), HasSubstr("history.values names \"1\" twice"));
+}
+
 TEST_F(HistoryReaderTest, ActionsThatNoEventHasAreSaid) {
   warnings().clear();
   EXPECT_THAT(rows(R"("by": "act", "values": "lik,skip")", {text("history.lik.what", true)}).back(), "");
@@ -360,6 +371,19 @@ class KeptListsTest : public HistoryReaderTest {
     return out;
   }
 };
+
+TEST_F(KeptListsTest, CompareWords) {
+  const auto kept = reader(R"("repeats": false)");
+  KeptLists& lists = kept->kept_lists();
+  lists.begin({"history.what"}, 1 << 20);
+  add(lists, {"1", "1", "7"});
+  add(lists, {"1.0", "2", "7.0"});
+  add(lists, {"1", "3", "8"});
+  EXPECT_EQ(taken(lists, "1.00"), "7.0 8");
+  int32_t which = -1;
+  EXPECT_EQ(lists.most(0, &which), 50);
+  EXPECT_EQ(which, TSR_HISTORY_NEWEST);
+}
 
 TEST_F(KeptListsTest, AreTheHistoriesThatAFileHas) {
   std::string csv = "who,when,what,act\n";

@@ -74,7 +74,8 @@ void HistoryReader::select(std::span<const ReaderWant> wants) {
   if (!options_.by.empty()) by_want_ = want({options_.by, TSR_READER_TEXT});
   inner_.select(wants_);
   texts_ = TextNumbers();
-  log_.start(options_, cells_.size(), item);
+  item_want_ = options_.repeats ? 0 : cells_[item];
+  log_.start(options_, cells_.size() + (options_.repeats ? 0 : 1), cells_.size());  // the last cell is the item's word
   log_counts_.assign(survey_->users().size(), 0);
   loaded_ = false;
   next_ = 0;
@@ -107,16 +108,17 @@ uint64_t HistoryReader::cells_of(const std::vector<tsr_reader_values>& values, s
           .wrong(w.name, "the event has no value, but history.columns names the column: leave out such rows");
     event_.push_back(cell_of(v, w.type, row, texts_));
   }
+  if (!options_.repeats) event_.push_back(texts_.number(word_.of(text_at(values[item_want_], row))));
   if (options_.by.empty()) return 0;
   const tsr_reader_values& actions = values[by_want_];
   if (actions.present != nullptr && actions.present[row] == 0) return HistoryLog::kNoPool;
-  const auto found = std::find(options_.values.begin(), options_.values.end(), text_at(actions, row));
-  return found == options_.values.end() ? HistoryLog::kNoPool : static_cast<uint64_t>(found - options_.values.begin());
+  return options_.pool_of(text_at(actions, row));
 }
 
 size_t HistoryReader::user_at(const std::vector<tsr_reader_values>& values, size_t block, int64_t row) {
   const EventPlace place = events_.place(block, row);
-  const size_t user = survey_->users().number(HistorySurvey::user_of(options_, values[user_want_], row, place));
+  const size_t user =
+      survey_->users().number(word_.of(HistorySurvey::user_of(options_, values[user_want_], row, place)));
   if (user >= log_counts_.size()) fail(TSR_DATA_LOSS, place.file, " has changed since it was opened: it has new users");
   return user;
 }

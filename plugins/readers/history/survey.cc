@@ -69,7 +69,7 @@ void HistorySurvey::read(InnerReader& inner) {
     const std::vector<tsr_reader_values>& values = inner.read(static_cast<int64_t>(block));
     for (int64_t row = 0; row < files_.blocks[block].rows; ++row) {
       const EventPlace place = files_.place(block, row);
-      const uint32_t user = users_.number(user_of(options_, values[0], row, place));
+      const uint32_t user = users_.number(word_.of(user_of(options_, values[0], row, place)));
       add(block, user, time_of(values[1], row, place), place);
       if (!options_.by.empty()) count_action(values[2], row);
     }
@@ -77,8 +77,8 @@ void HistorySurvey::read(InnerReader& inner) {
 }
 
 void HistorySurvey::count_action(const tsr_reader_values& actions, int64_t row) {
-  const auto found = std::find(options_.values.begin(), options_.values.end(), value_at(actions, row));
-  if (found != options_.values.end()) ++actions_[static_cast<size_t>(found - options_.values.begin())];
+  const uint64_t pool = options_.pool_of(value_at(actions, row));
+  if (pool != HistoryOptions::kNoPool) ++actions_[static_cast<size_t>(pool)];
 }
 
 std::vector<std::string> HistorySurvey::absent_values() const {

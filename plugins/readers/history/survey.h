@@ -86,7 +86,8 @@ class HistorySurvey {
   TimeKeys keys_;
   TimeKey validation_from_, test_from_;
   bool bounded_ = false;  // those are set
-  TextNumbers users_;
+  TextWord word_;
+  TextNumbers users_;  // by their words
   std::vector<int64_t> counts_;
   std::vector<int64_t> actions_;                           // by history.values: number of events
   std::vector<std::array<int64_t, kHistoryParts>> until_;  // only of a split by time

@@ -22,6 +22,13 @@ extern "C" {
 
 #define TSR_READER_HISTORIES "tessera.reader.histories/draft-1"
 
+/* The values that a list has if there are more than it may have. */
+enum {
+  TSR_HISTORY_NEWEST = 0, /* the last ones */
+  TSR_HISTORY_OLDEST = 1, /* the first ones */
+  TSR_HISTORY_MIXED = 2   /* those of several kinds of events, each with a bound of its own */
+};
+
 /* Figures of the kept events. */
 typedef struct tsr_history_counts {
   uint32_t struct_size;
@@ -55,6 +62,9 @@ typedef struct tsr_reader_histories {
   tsr_code (*take)(void* self, const char* user, uint64_t bytes, uint32_t stride, tsr_reader_values* out,
                    int64_t* events, tsr_error* err);
   tsr_code (*counts)(void* self, tsr_history_counts* out, tsr_error* err);
+  /* Optional. Writes how many values the i-th list has at most, and which ones of more values it has:
+   * TSR_HISTORY_NEWEST, ... INT64_MAX: any number. TSR_OUT_OF_RANGE: there is no such list. */
+  tsr_code (*most)(void* self, int64_t i, int64_t* most, int32_t* which, tsr_error* err);
 } tsr_reader_histories;
 
 #ifdef __cplusplus
