@@ -22,7 +22,7 @@ constexpr char kAboutCopying[] =
     "environment, as pyarrow takes them; options of a store follow a \"?\", such as "
     "s3://BUCKET/KEY?region=eu-west-1.\n\n"
     "A file comes to its name only when it is whole. One that is there with the same size, and is not older, is left "
-    "alone.";
+    "alone. A file of an http server that does not say its time is always copied.";
 
 }  // namespace
 

@@ -6,7 +6,7 @@ namespace tessera::cli {
 inline constexpr char kCopyScript[] = R"py(
 import sys
 sys.path = [p for p in sys.path if p]  # not the current folder, whose modules are others
-import os, shutil, tempfile, time, urllib.error, urllib.parse, urllib.request
+import email.utils, os, shutil, tempfile, time, urllib.error, urllib.parse, urllib.request
 
 WAIT_S = 60       # for an http server's next bytes
 PIECE = 4 << 20   # bytes that are copied at once
@@ -103,6 +103,13 @@ class Folder:
         if os.path.isabs(name) or ".." in parts or "\0" in name:
             raise Wrong("the store has a file named \"%s\", which would leave %s" % (name, self.root))
         folder = os.path.dirname(path) or "."
+        above = folder
+        while not os.path.lexists(above):
+            above = os.path.dirname(above) or "."
+        if not os.path.isdir(above):
+            raise Wrong("%s cannot be written, because %s is not a folder" % (path, above))
+        if os.path.isdir(path):
+            raise Wrong("%s is a folder, but FROM has a file in its place" % path)
         os.makedirs(folder, exist_ok=True)
         handle, part = tempfile.mkstemp(prefix="." + os.path.basename(path) + ".", suffix=".part", dir=folder)
         try:
@@ -124,6 +131,11 @@ class Page:
     """One file of an http server."""
     def __init__(self, url):
         self.url = shown(url)
+        parts = urllib.parse.urlsplit(url)
+        if "@" in parts.netloc:
+            raise Wrong("%s: a URL of http cannot have a user or a password" % self.url)
+        if parts.path in ("", "/") or parts.path.endswith("/"):
+            raise Wrong("%s names a folder, but http brings one file: give the file's URL" % self.url)
         try:
             self.answer = urllib.request.urlopen(url, timeout=WAIT_S)
         except urllib.error.HTTPError as e:
@@ -132,7 +144,12 @@ class Page:
             raise OSError("%s cannot be read: %s" % (self.url, one_line(getattr(e, "reason", e))))
     def files(self):
         size = self.answer.headers.get("Content-Length")
-        return [("", None if size is None else int(size), float("inf"))]
+        changed = float("inf")  # a server that says no time may have a newer file
+        try:
+            changed = email.utils.parsedate_to_datetime(self.answer.headers.get("Last-Modified")).timestamp()
+        except (TypeError, ValueError):
+            pass
+        return [("", None if size is None else int(size), changed)]
     def read(self, name):
         return self.answer
 

@@ -57,6 +57,8 @@ class Pages(http.server.BaseHTTPRequestHandler):
             return self.send_error(404)
         self.send_response(200)
         self.send_header("Content-Length", "5" if self.path == "/short.csv" else "3")
+        if self.path == "/old.csv":
+            self.send_header("Last-Modified", "Sun, 09 Sep 2001 01:46:40 GMT")
         self.end_headers()
         self.wfile.write(b"a,b")
 
@@ -109,13 +111,28 @@ class Copy(unittest.TestCase):
         self.copy(self.pages + "x.csv?version=1", "data")
         self.assertEqual((self.folder / "data" / "x.csv").read_text(), "a,b")
 
+    def test_a_page_that_is_there_already_is_left_alone(self):
+        self.copy(self.pages + "old.csv", "got.csv")
+        self.assertIn("1 was there already", self.copy(self.pages + "old.csv", "got.csv"))
+        os.utime(self.folder / "got.csv", (1, 1))
+        self.assertIn("copied 1 file", self.copy(self.pages + "old.csv", "got.csv"))
+        self.copy(self.pages + "x.csv", "got.csv")
+        self.assertIn("copied 1 file", self.copy(self.pages + "x.csv", "got.csv"), "the server does not say its time")
+
+    def test_places_that_are_no_files_are_said(self):
+        self.assertIn("names a folder, but http brings one file", self.copy(self.pages + "below/", "got", status=2))
+        said = self.copy(self.pages + "x.csv", "data/a.csv/below/x.csv", status=2)
+        self.assertIn("cannot be written, because data/a.csv is not a folder", said)
+        self.assertIn("is not a folder", self.copy(self.pages + "x.csv", "data/a.csv/", status=2))
+
     def test_a_page_that_ends_early_leaves_no_file(self):
         self.copy(self.pages + "short.csv", "got.csv", status=1)
         self.assertEqual(sorted(p.name for p in self.folder.glob("*got*")), [])
 
     def test_a_page_that_is_missing_is_said(self):
-        said = self.copy(self.pages.replace("//", "//me:secret@") + "none.csv", "got.csv", status=1)
+        said = self.copy(self.pages.replace("//", "//me:secret@") + "none.csv", "got.csv", status=2)
         self.assertNotIn("secret", said)
+        self.assertIn("a URL of http cannot have a user or a password", said)
         self.assertIn("the server says 404", self.copy(self.pages + "none.csv", "got.csv", status=2))
 
     def test_a_folder_goes_and_comes_back(self):
