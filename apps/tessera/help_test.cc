@@ -69,6 +69,11 @@ TEST(Help, TheVersionNamesProgramAndAbi) {
                                                     std::to_string(TSR_ABI_MINOR) + "\n");
 }
 
+// It is another name of predict --importance, and has its options.
+TEST(Help, OfImportanceIsThatOfPredict) {
+  EXPECT_EQ(output_of(kProgram + " model importance --help"), output_of(kProgram + " predict --help"));
+}
+
 TEST(Help, EveryCommandHasHelpInBothSpellings) {
   const std::vector<std::string> all = all_commands();
   EXPECT_THAT(all, Contains("train"));

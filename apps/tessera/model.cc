@@ -198,7 +198,10 @@ int print_preset(const std::string& name) {
 
 int model_command(const std::vector<std::string>& args) {
   if (!args.empty() && args[0] == "importance") {
-    if (args.size() < 2) throw UsageError("a model is needed: tessera model importance DIR --data FILE");
+    const bool asks = std::any_of(args.begin(), args.end(), [](const auto& w) { return w == "--help" || w == "-h"; });
+    if (asks) return predict_command({"--help"});
+    if (args.size() < 2 || args[1].starts_with("-"))
+      throw UsageError("a model is needed: tessera model importance DIR --data FILE");
     std::vector<std::string> words = {"--model"};
     words.insert(words.end(), args.begin() + 1, args.end());
     const auto given = [](const std::string& word) {
