@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 
@@ -336,6 +337,21 @@ ColumnSeen ColumnLook::seen(bool words_may_miss) const {
   if (head > 0)
     out.head_mean = (numbers_.mean() * static_cast<double>(numbers_.count()) - tail_sum_) / static_cast<double>(head);
   return out;
+}
+
+bool exceeds_doubles(const ColumnSeen& c) {
+  if (c.form != Form::kNumbers || c.list || c.numbers.whole() != c.numbers.count()) return false;
+  return std::any_of(c.values.begin(), c.values.end(), [](const ListText::Value& v) {
+    const std::string_view text = trimmed(v.text);
+    const char* const end = text.data() + text.size();
+    int64_t whole = 0;
+    const auto [at, error] = std::from_chars(text.data(), end, whole);
+    if (at != end || text.empty()) return false;
+    if (error == std::errc::result_out_of_range) return true;
+    constexpr auto kBeyond = static_cast<double>(std::numeric_limits<int64_t>::max());  // 2^63
+    const auto nearest = static_cast<double>(whole);
+    return nearest >= kBeyond || static_cast<int64_t>(nearest) != whole;
+  });
 }
 
 }  // namespace tessera::cli

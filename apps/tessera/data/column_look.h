@@ -64,6 +64,9 @@ struct ColumnSeen {
 // True if each value is one number.
 inline bool is_number(const ColumnSeen& c) { return (c.form == Form::kNumbers || c.form == Form::kWritten) && !c.list; }
 
+// True for whole numbers of which a double does not hold all digits, as ids of 60 bits.
+bool exceeds_doubles(const ColumnSeen& c);
+
 class ColumnLook {
  public:
   // Bounds on the values that are kept: the number of different ones, and their bytes.

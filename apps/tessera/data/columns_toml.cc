@@ -44,9 +44,11 @@ class Writer {
 
 std::string Writer::section(const ColumnSeen& c, const std::string& what) {
   name_ = c.name;
-  if (!what.empty()) {
-    name_ = str_cat(c.name, " ", what);
-    for (int i = 2; taken_.contains(name_); ++i) name_ = str_cat(c.name, " ", what, " ", i);
+  const bool reserved = c.name == "dense" || c.name == "pooled";  // inputs of layers have these names
+  if (!what.empty() || reserved) {
+    const std::string wanted = str_cat(c.name, " ", what.empty() ? "column" : what);
+    name_ = wanted;
+    for (int i = 2; taken_.contains(name_); ++i) name_ = str_cat(wanted, " ", i);
     taken_.insert(name_);
   }
   std::string out = str_cat(first_ ? "" : "\n", "[[column]]\nname = ", quoted(name_), "\n");
@@ -79,7 +81,7 @@ std::string Writer::ids(const ColumnSeen& c) const {
   const char separator = c.form == Form::kLists ? c.items.separator() : '\0';
   if (separator != 0) out += str_cat("separator = ", quoted(std::string(1, separator)), "\n");
   if (c.weighted) return out + "weighted = true\n";
-  return out + (c.form == Form::kLists && mean_ ? "pooling = \"mean\"\n" : "");
+  return out + ((c.form == Form::kLists || c.list) && mean_ ? "pooling = \"mean\"\n" : "");
 }
 
 std::string Writer::vector(const ColumnSeen& c) {
@@ -273,7 +275,7 @@ std::string summary(const ColumnSeen& c) {
                        : "");
   std::string out =
       str_cat(c.exact ? "" : "about ", c.distinct, c.form == Form::kLists ? " different items" : " different");
-  if (is_number(c))
+  if (is_number(c) && !exceeds_doubles(c))
     out += str_cat(", ", plain_number(c.numbers.least()), " to ", plain_number(c.numbers.most()), ", mean ",
                    short_number(c.numbers.mean()), ", deviation ", short_number(c.numbers.deviation()));
   if (c.lengths.count() > 0)

@@ -165,7 +165,7 @@ void as_feature(const ColumnSeen& c, Decision& d) {
     return;
   }
   const bool as_doubles = is_number(c) && (c.distinct == 1 || c.numbers.least() < c.numbers.most());
-  if (!as_doubles || (named_as_id(c) && all_whole(c))) {  // a double holds only 53 bits of an id
+  if (!as_doubles || exceeds_doubles(c) || (named_as_id(c) && all_whole(c))) {  // a double holds 53 bits of an id
     d.ids = true;
     return;
   }

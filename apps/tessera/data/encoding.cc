@@ -43,20 +43,37 @@ size_t valid_bytes(std::string_view text, bool& wrong, int64_t& longer) {
   return at;
 }
 
-// True if the text has characters that Windows-1252 has in place of Latin-1's controls: quotes, dashes, the euro.
-bool of_windows(std::string_view text) {
-  return std::any_of(text.begin(), text.end(), [](char c) {
-    const auto byte = static_cast<unsigned char>(c);
-    return byte >= 0x80 && byte <= 0x9f;
-  });
+// Signs of the encoding of bytes that are not UTF-8.
+struct OtherBytes {
+  // Some are characters that Windows-1252 has in place of Latin-1's controls: quotes, dashes, the euro.
+  bool of_windows = false;
+  int64_t utf8 = 0;  // sequences that are letters in UTF-8, and that these encodings hardly ever have
+};
+
+// Looks at text that is not UTF-8, and returns the length of what it looked at: at the end of a file, all of it.
+size_t look_at_other(std::string_view text, bool last, OtherBytes& out) {
+  constexpr size_t kLongest = 4;
+  constexpr unsigned char kFirstLetter = 0xc3, kLastLetter = 0xc5;  // these begin the accented letters of Latin
+  size_t at = 0;
+  while (at < text.size() && (last || text.size() - at >= kLongest)) {
+    const auto c = static_cast<unsigned char>(text[at]);
+    const size_t length = length_of(c);
+    const bool letter = (c >= kFirstLetter && c <= kLastLetter) || length > 2;
+    bool whole = letter && text.size() - at >= length;
+    for (size_t i = 1; whole && i < length; ++i) whole = continues(static_cast<unsigned char>(text[at + i]));
+    if (whole) ++out.utf8;
+    out.of_windows = out.of_windows || (!whole && c >= 0x80 && c <= 0x9f);
+    at += whole ? length : 1;
+  }
+  return at;
 }
 
 // Latin-1 hardly ever has sequences of bytes that are UTF-8, so these come from another text.
-void require_one_encoding(const std::string& path, int64_t longer, int64_t at) {
+void require_one_encoding(const std::string& path, int64_t longer, const char* where, int64_t at) {
   constexpr int64_t kSure = 3;
   if (longer < kSure) return;
-  fail(Code::kInvalidArgument, path, ": the byte at offset ", at, " is not UTF-8, but ", longer,
-       " characters before it are: write the file in one encoding, or, to read all of it as Latin-1, name --reader ",
+  fail(Code::kInvalidArgument, path, ": the byte at offset ", at, " is not UTF-8, but ", longer, " characters ", where,
+       " it are: write the file in one encoding, or, to read all of it as Latin-1, name --reader ",
        "\"csv?encoding=latin-1\"");
 }
 
@@ -70,7 +87,8 @@ std::string encoding_of(const std::string& path) {
   std::string text;
   std::vector<char> chunk(kChunk);
   bool first = true, odd = false;  // odd: some bytes are not UTF-8
-  int64_t longer = 0, at = 0;      // characters of several bytes; offset of `text`
+  OtherBytes other;
+  int64_t longer = 0, at = 0;  // characters of several bytes; offset of `text`
   while (file.read(chunk.data(), static_cast<std::streamsize>(chunk.size())), file.gcount() > 0) {
     text.append(chunk.data(), static_cast<size_t>(file.gcount()));
     if (first && (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))) return "utf-16";
@@ -78,18 +96,19 @@ std::string encoding_of(const std::string& path) {
                   text.starts_with("ARROW1")))
       return {};
     first = false;
-    if (odd && of_windows(text)) return "windows-1252";
     if (!odd) {
       const size_t valid = valid_bytes(text, odd, longer);
       text.erase(0, valid);
       at += static_cast<int64_t>(valid);
-      if (odd) require_one_encoding(path, longer, at);
-      if (odd && of_windows(text)) return "windows-1252";
+      if (odd) require_one_encoding(path, longer, "before", at);
       if (!odd) continue;  // the beginning of a character may remain
     }
-    text.clear();
+    text.erase(0, look_at_other(text, false, other));
   }
-  return odd ? "latin-1" : "";
+  if (!odd) return {};
+  look_at_other(text, true, other);
+  require_one_encoding(path, other.utf8, "after", at);
+  return other.of_windows ? "windows-1252" : "latin-1";
 }
 
 }  // namespace tessera::cli

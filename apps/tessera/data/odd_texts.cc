@@ -458,7 +458,7 @@ std::string odd_texts_note(const ColumnSeen& c) {
   const double points = share_of(c, has_point);
   if (points > 0 && points < 1 && share_of(c, grouped_by_points) == points)
     return comment("Each point stands before three digits. If points group digits, write strip = \".\".");
-  const std::string code = likely_code(c);
+  const std::string code = exceeds_doubles(c) ? "" : likely_code(c);
   return code.empty() ? "" : comment(code + ": if it stands for a missing value, leave these fields empty.");
 }
 

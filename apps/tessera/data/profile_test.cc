@@ -25,8 +25,10 @@
 namespace tessera::cli {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 template <class Field>
 ColumnSeen look(const std::string& name, int rows, const Field& field, ColumnLook::Room room = {}) {
@@ -356,6 +358,46 @@ TEST(Decisions, CodesFromZeroOrOneOnAreIdsToo) {
   EXPECT_TRUE(d[4].ids && !d[4].dense) << "as doubles all are one number";
 }
 
+// Doubles hold no number of 60 bits, and the first one beyond 2^53 is a neighbour of the one that they hold.
+TEST(Decisions, NumbersThatNoDoubleHoldsAreIds) {
+  std::vector<ColumnSeen> columns;
+  columns.push_back(look("sess", 600, [](int i) { return str_cat((int64_t{1} << 60) + i * 7 % 200); }));
+  columns.push_back(look("value", 600, [](int i) { return str_cat((int64_t{1} << 53) + 1 + 2 * (i % 60)); }));
+  columns.push_back(look("even", 600, [](int i) { return str_cat((int64_t{1} << 53) + 2 * (i % 60)); }));
+  columns.push_back(look("y", 600, [](int i) { return str_cat(i / 3 % 2); }));
+  const Labels labels = choose_labels(columns, "y");
+  const std::vector<Decision> d = decide(columns, labels);
+  for (const size_t i : {0, 1}) EXPECT_TRUE(d[i].ids && !d[i].dense && !d[i].buckets) << columns[i].name;
+  EXPECT_TRUE(d[2].dense) << "doubles hold all of them";
+  EXPECT_THAT(columns_toml(columns, d, labels).text,
+              AllOf(HasSubstr("# 200 different\n"), HasSubstr("# 60 different\n"), Not(HasSubstr("far from"))));
+}
+
+// The job must be TOML, and no column may have the name of an input of layers.
+TEST(Decisions, NamesOfColumnsAreWrittenAsToml) {
+  std::vector<ColumnSeen> columns;
+  columns.push_back(look("Price\n(USD)", 600, [](int i) { return str_cat(i % 9); }));
+  columns.push_back(look("a\x7f", 600, [](int i) { return str_cat("w", i % 7); }));
+  columns.push_back(look("pooled", 600, [](int i) { return str_cat("w", i % 11); }));
+  columns.push_back(look("y", 600, [](int i) { return str_cat(i / 3 % 2); }));
+  const Labels labels = choose_labels(columns, "y");
+  const std::string text = columns_toml(columns, decide(columns, labels), labels).text;
+  EXPECT_THAT(text, AllOf(HasSubstr("name = \"Price\\n(USD)\""), HasSubstr("name = \"a\\u007F\""),
+                          HasSubstr("name = \"pooled column\"\ncolumn = \"pooled\"\n")));
+}
+
+// A list is one, whichever format it comes from.
+TEST(Decisions, ListsOfTypedFilesHaveTheirMean) {
+  ColumnLook tags("tags", true, false, {});
+  for (int i = 0; i < 600; ++i) {
+    for (int k = 0; k < 3; ++k) tags.add(str_cat("t", (i + k) % 9), false);
+    tags.end_list(3);
+  }
+  const std::vector<ColumnSeen> columns = {tags.seen(true), look("y", 600, [](int i) { return str_cat(i / 3 % 2); })};
+  const Labels labels = choose_labels(columns, "y");
+  EXPECT_THAT(columns_toml(columns, decide(columns, labels), labels).text, HasSubstr("pooling = \"mean\""));
+}
+
 TEST(Decisions, TimesAndFewNumbers) {
   std::vector<ColumnSeen> columns;
   columns.push_back(look("when", 500, [](int i) { return str_cat(1260759144 + int64_t{997} * i * i); }));
@@ -649,6 +691,9 @@ TEST(Encoding, IsToldByTheBytes) {
   EXPECT_EQ(of(std::string((size_t{1} << 20) - 1, 'a') + "\xc3\xa9\n"), "") << "a character over two reads";
   EXPECT_THAT(test::refusal([&] { of("a\n\xc3\xa9\xc3\xa9\n\xc3\xbc\ncaf\xe9\n"); }, ""),
               HasSubstr("the byte at offset 13 is not UTF-8, but 3 characters before it are"));
+  EXPECT_THAT(test::refusal([&] { of("a\ncaf\xe9\n\xc3\xa9t\xc3\xa9\nZ\xc3\xbcrich\n"); }, ""),
+              HasSubstr("the byte at offset 5 is not UTF-8, but 3 characters after it are"));
+  EXPECT_EQ(of("a\ncaf\xe9\nCAF\xc9\xbb\nCAF\xc9\xbb\nCAF\xc9\xbb\n"), "latin-1") << "quotes of French";
   std::filesystem::remove(path);
   EXPECT_EQ(encoding_of(path), "");
 }

@@ -18,7 +18,10 @@ std::string lower(std::string text) {
 }
 
 std::string quoted(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::string out = nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  constexpr char kDelete = 0x7f;  // TOML takes it only as an escape, JSON also as it is
+  for (size_t at = 0; (at = out.find(kDelete, at)) != std::string::npos;) out.replace(at, 1, "\\u007F");
+  return out;
 }
 
 std::string plain_number(double value) {

@@ -8,6 +8,8 @@ namespace tessera::cli {
 
 // A TOML string; its escapes are those of JSON.
 std::string quoted(const std::string& text);
+// Otherwise std::quoted would be chosen for a string that is not const, and it escapes no line feeds.
+inline std::string quoted(std::string& text) { return quoted(static_cast<const std::string&>(text)); }
 // Converts ASCII letters to lower case.
 std::string lower(std::string text);
 // A number with no more digits than it needs. Whole numbers have all their digits, as far as a double has them.
