@@ -124,7 +124,8 @@ int check_files(const Runtime& runtime, const DataArguments& a) {
   const std::string about = str_cat(a.other, ", ", now.rows, " rows, beside ", a.describe.path, ", ", train.rows,
                                     " rows: ", all.empty() ? "no difference" : "see below");
   if (!a.html.empty()) write_page(a.html, "tessera data check", differences_page(train, now, all, about));
-  for (const Difference& d : all) std::cout << wrapped(d.column + ": " + d.sentence, "", "  ");
+  for (const Difference& d : all)
+    std::cout << wrapped((d.column.empty() ? "" : d.column + ": ") + d.sentence, "", "  ");
   if (all.empty())
     std::cout << wrapped(str_cat(a.other, " (", now.rows, " rows) has no difference from ", a.describe.path, " (",
                                  train.rows, " rows) that would spoil a model"));

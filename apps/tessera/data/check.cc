@@ -8,6 +8,8 @@
 #include "data/profile_page.h"
 #include "data/toml_text.h"
 #include "tessera/error.h"
+#include "tessera/sdk/nearest.h"
+#include "tessera/sdk/values.h"
 
 namespace tessera::cli {
 namespace {
@@ -21,8 +23,11 @@ std::string percent(double share) {
   return str_cat(short_number(of_hundred < 1 ? std::ceil(10 * of_hundred) / 10 : std::round(of_hundred)), " %");
 }
 
-const char* in_words(Form form) {
-  switch (form) {
+bool are_lists(const ColumnSeen& c) { return c.list || c.form == Form::kLists; }
+
+const char* in_words(const ColumnSeen& c) {
+  if (c.list) return "lists";
+  switch (c.form) {
     case Form::kEmpty:
       return "no values";
     case Form::kNumbers:
@@ -41,6 +46,20 @@ const char* in_words(Form form) {
       return "nested values";
   }
   return "values";
+}
+
+// A column's values as a model looks them up: 42 and 42.0 are one.
+std::vector<ListText::Value> words_in(const ColumnSeen& c) {
+  std::vector<ListText::Value> out;
+  std::unordered_map<std::string, size_t> places;
+  for (const ListText::Value& v : c.values) {
+    std::string word;
+    sdk::append_word(word, std::string_view(v.text));
+    const auto [place, fresh] = places.try_emplace(word, out.size());
+    if (fresh) out.push_back({word});
+    out[place->second].count += v.count;
+  }
+  return out;
 }
 
 double share_missing(const ColumnSeen& c) {
@@ -69,10 +88,11 @@ class Comparison {
     if (now_.form == Form::kEmpty && train_.form != Form::kEmpty) return say("no row has a value");
     const auto fits = std::find(now_.time_formats.begin(), now_.time_formats.end(), train_.time_format);
     if (!train_.time_format.empty() && fits != now_.time_formats.end()) return missing();
-    if (now_.form != train_.form && train_.form != Form::kEmpty)
-      return say(
-          str_cat("the training files have ", in_words(train_.form), ", these have ", in_words(now_.form), example()));
+    const bool lists = are_lists(train_) && are_lists(now_);
+    if (!lists && (now_.form != train_.form || now_.list != train_.list) && train_.form != Form::kEmpty)
+      return say(str_cat("the training files have ", in_words(train_), ", these have ", in_words(now_), example()));
     missing();
+    if (lists && now_.list != train_.list) return;  // items on one side, and whole fields of text on the other
     words();
     if (now_.form == Form::kVectors) return vectors();
     if (now_.form == Form::kTimes) return times();
@@ -104,7 +124,7 @@ class Comparison {
     };
     for (const std::string& word : now_.own_words) {
       if (!known(word))
-        say(str_cat("the word ", quoted(word), " is not in the training files, which have ", in_words(train_.form)));
+        say(str_cat("the word ", quoted(word), " is not in the training files, which have ", in_words(train_)));
     }
   }
 
@@ -145,13 +165,14 @@ class Comparison {
     if (!train_.exact || !now_.exact || keys) return;  // what names each row is new in each file
     std::unordered_map<std::string, int64_t> before;
     int64_t all_before = 0, all = 0, unseen = 0;
-    for (const ListText::Value& v : train_.values) before[v.text] = v.count, all_before += v.count;
-    for (const ListText::Value& v : now_.values) all += v.count;
+    for (const ListText::Value& v : words_in(train_)) before[v.text] = v.count, all_before += v.count;
+    const std::vector<ListText::Value> after = words_in(now_);
+    for (const ListText::Value& v : after) all += v.count;
     if (all == 0 || all_before == 0) return;
     std::vector<std::string> names;
     double moved = 0, most_gained = 0;
     std::string gainer;  // the value with the largest gain
-    for (const ListText::Value& v : now_.values) {
+    for (const ListText::Value& v : after) {
       const auto known = before.find(v.text);
       const double share = static_cast<double>(v.count) / static_cast<double>(all);
       const double was =
@@ -193,6 +214,17 @@ const ColumnSeen* find(const FilesSeen& files, const std::string& name) {
 std::vector<Difference> differences(const FilesSeen& train, const FilesSeen& now,
                                     const std::vector<std::string>& labels) {
   std::vector<Difference> out;
+  for (const std::string& label : labels) {
+    std::vector<std::string> names;
+    for (const ColumnSeen& c : train.columns) names.push_back(c.name);
+    if (find(train, label) == nullptr)
+      fail(Code::kInvalidArgument, "--label: the training files have no column \"", label, '"',
+           sdk::nearest_text(label, names));
+  }
+  const auto component = [](const std::string& reader) { return reader.substr(0, reader.find('?')); };
+  if (train.reader != now.reader && component(train.reader) == component(now.reader))
+    out.push_back({"", str_cat("a model of the training files reads ", quoted(train.reader), ", and these are ",
+                               quoted(now.reader), ": name it with --reader, or write them alike")});
   for (const ColumnSeen& c : train.columns) {
     const ColumnSeen* other = find(now, c.name);
     const bool label = std::find(labels.begin(), labels.end(), c.name) != labels.end();
@@ -208,6 +240,9 @@ std::vector<Difference> differences(const FilesSeen& train, const FilesSeen& now
 PageParts differences_page(const FilesSeen& train, const FilesSeen& now, const std::vector<Difference>& all,
                            const std::string& about) {
   PageParts out = PageParts::array({{{"text", about}}});
+  for (const Difference& d : all) {
+    if (d.column.empty()) out.push_back({{"text", d.sentence + "."}});
+  }
   const auto section = [&](const std::string& name) {
     std::string text;
     for (const Difference& d : all) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "tessera/error.h"
@@ -88,6 +89,22 @@ TEST(DataCheck, APageDoesNotReplaceTheData) {
   expect_refused({"data", "describe", file, "--html", file}, HasSubstr("would replace"));
   expect_refused({"data", "check", file, file, "--html", file}, HasSubstr("would replace"));
   EXPECT_EQ(contents(file), text);
+}
+
+// A model looks words up, and reads files as it read those of training.
+TEST(DataCheck, ComparesWhatAModelReads) {
+  const TestFolder folder;
+  const auto rows = [](const char* end) {
+    return table("click,code", [=](int i) { return str_cat(i % 2, ",", i % 20 + 10, end); });
+  };
+  const std::string train = folder.write("train.csv", rows("")), floats = folder.write("floats.csv", rows(".0"));
+  succeed({"data", "check", train, floats, "--label", "click"});
+  std::string text = rows("");
+  std::replace(text.begin(), text.end(), ',', ';');
+  expect_refused({"data", "check", train, folder.write("semicolons.csv", text)},
+                 AllOf(HasSubstr("a model of the training files reads \"csv\""), HasSubstr("\"csv?delimiter=;\"")), 1);
+  expect_refused({"data", "check", train, train, "--label", "clik"},
+                 HasSubstr("--label: the training files have no column \"clik\"; the nearest is \"click\""));
 }
 
 TEST(DataCheck, WrongUses) {
