@@ -168,6 +168,33 @@ TEST_F(ServedHistories, HaveTheScoresOfTheirEvents) {
     row["history"] = history;
     ASSERT_EQ(score(*client, row), score(*client, lists)) << row;
   }
+  // Of longer lists the model takes the last ones, as of events, also in tensors.
+  for (const size_t i : {events_.size() - 1, events_.size() - 5}) {
+    json lists = asked(events_[i]);
+    json values = json::array(), hours = json::array();
+    for (const Event& event : before(i, kLength + 4)) {
+      values.push_back(event.item);
+      hours.push_back(event.at);
+    }
+    ASSERT_EQ(values.size(), kLength + 4);
+    lists["history.item"] = values;
+    lists["history.at"] = hours;
+    ASSERT_NEAR(score(*client, lists), scores_[i], 1e-6) << lists;
+    json inputs = json::array();
+    const auto add = [&](const char* name, const json& data) {
+      inputs.push_back(
+          {{"name", str_cat(name, ".values")}, {"datatype", "BYTES"}, {"shape", {data.size()}}, {"data", data}});
+      inputs.push_back(
+          {{"name", str_cat(name, ".lengths")}, {"datatype", "INT32"}, {"shape", {1}}, {"data", {data.size()}}});
+    };
+    add("user", json::array({events_[i].user}));
+    add("item", json::array({events_[i].item}));
+    add("items", values);
+    add("hours", hours);
+    const Reply reply = client->ask(Client::post("/v2/models/model/infer", json{{"inputs", inputs}}.dump()));
+    ASSERT_EQ(reply.status, 200) << reply.body;
+    EXPECT_NEAR(json::parse(reply.body).at("outputs").at(0).at("data").at(0).get<double>(), scores_[i], 1e-6);
+  }
   const auto [least, largest] = std::minmax_element(scores_.begin(), scores_.end());
   EXPECT_GT(*largest - *least, 0.01) << "the scores do not differ";
   EXPECT_THAT(refused(*client, "/v1/score", json::parse(R"({"rows": [{"user": "u1", "items": ["film 2"]}]})")),

@@ -80,5 +80,43 @@ TEST(ServeVectors, ScoresOfRequestsAreThoseOfFiles) {
   EXPECT_THAT(reply.body, HasSubstr("the model takes 3 numbers, and this row has 2"));
 }
 
+// A row without a vector, or with an empty one, has the score that it has in a file.
+TEST(ServeVectors, MayBeMissing) {
+  const test::TestFolder folder;
+  std::string rows = "liked,photo,price,user\n";
+  for (int i = 0; i < 40; ++i)
+    rows += str_cat(i % 2, ',', i % 4 == 3 ? "" : "0.5 -1 2.5", ',', i % 3, ",u", i % 5, "\n");
+  std::string text = kPhotoJob;
+  text.replace(text.find("PATH"), 4, folder.write("rows.csv", rows));
+  text.replace(text.find("width = 3"), 9, "width = 3\nmissing = 0.25");
+  const std::string config = folder.write("job.toml", text), scores = folder.file("scores.csv");
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
+           {"train", "--config", config, "--save", folder.file("saved")},
+           {"quantize", "--load", folder.file("saved"), "--save", folder.file("model"), "--weights", "fp32"},
+           {"predict", "--model", folder.file("model"), "--data", folder.file("rows.csv"), "--output", scores}})
+    test::succeed(command);
+  const std::string all = test::contents(scores);
+  const double last = std::stod(all.substr(all.rfind(',') + 1));  // of row 39, which has no vector
+
+  Program program({test::tessera_path(), "serve", "--model", folder.file("model"), "--port", "0"});
+  const int port = port_of(program);
+  ASSERT_NE(port, 0);
+  Client client(port);
+  for (const char* photo : {"", R"("photo": null, )", R"("photo": [], )", R"("photo": "", )"}) {
+    const Reply reply =
+        client.ask(Client::post("/v1/score", str_cat(R"({"rows": [{)", photo, R"("price": 0, "user": "u4"}]})")));
+    ASSERT_EQ(reply.status, 200) << photo << reply.body;
+    EXPECT_NEAR(json::parse(reply.body).at("scores").at(0).begin()->get<double>(), last, 1e-6) << photo;
+  }
+  const auto tensor = [](const char* name, const char* type, const json& data) {
+    return json{{"name", name}, {"datatype", type}, {"shape", {1}}, {"data", data}};
+  };
+  const json inputs = {tensor("price", "FP32", {0}), tensor("user.values", "BYTES", {"u4"}),
+                       tensor("user.lengths", "INT32", {1})};
+  const Reply reply = client.ask(Client::post("/v2/models/model/infer", json{{"inputs", inputs}}.dump()));
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  EXPECT_NEAR(json::parse(reply.body).at("outputs").at(0).at("data").at(0).get<double>(), last, 1e-6);
+}
+
 }  // namespace
 }  // namespace tessera::serve

@@ -5,6 +5,7 @@
 
 #include "plugin/calls.h"
 #include "tessera/error.h"
+#include "tessera/sdk/structs.h"
 #include "tessera/sdk/values.h"
 
 namespace tessera::serve {
@@ -34,6 +35,16 @@ HistoryMaker::HistoryMaker(ComponentPtr part)
     : part_(std::move(part)), api_(part_->extension<tsr_reader_histories>(TSR_READER_HISTORIES)) {
   event_columns_ = names(api_->event_column);
   lists_ = names(api_->list);
+  if (tessera::sdk::read_struct(*api_).most == nullptr) return;
+  for (size_t i = 0; i < lists_.size(); ++i) {
+    Bound& bound = bounds_[lists_[i]];
+    plugin::call({*part_, "most"}, api_->most, part_->self(), static_cast<int64_t>(i), &bound.most, &bound.which);
+  }
+}
+
+const HistoryMaker::Bound* HistoryMaker::bound_of(const std::string& list) const {
+  const auto found = bounds_.find(list);
+  return found == bounds_.end() ? nullptr : &found->second;
 }
 
 std::vector<std::string> HistoryMaker::names(tsr_code (*name)(void*, int64_t, const char**, tsr_error*)) const {

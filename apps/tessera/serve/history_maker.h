@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -24,6 +25,12 @@ class HistoryMaker {
   const std::vector<std::string>& event_columns() const { return event_columns_; }  // first the user's
   const std::string& user_column() const { return event_columns_.front(); }
   const std::vector<std::string>& lists() const { return lists_; }
+  // How many values a list has at most, and which ones of more values: TSR_HISTORY_NEWEST, ...
+  struct Bound {
+    int64_t most;
+    int32_t which;
+  };
+  const Bound* bound_of(const std::string& list) const;  // null: there is no such list, or it has no bound
 
   // Lists by the index of their names in lists(); those that begin() left out are empty.
   struct Taken {
@@ -55,8 +62,9 @@ class HistoryMaker {
   ComponentPtr part_;
   const tsr_reader_histories* api_;
   std::vector<std::string> event_columns_, lists_;
-  std::vector<size_t> places_;  // of the lists of begin(), in lists_
-  std::mutex mutex_;            // held during calls of the component
+  std::map<std::string, Bound> bounds_;  // by list
+  std::vector<size_t> places_;           // of the lists of begin(), in lists_
+  std::mutex mutex_;                     // held during calls of the component
 };
 
 }  // namespace tessera::serve

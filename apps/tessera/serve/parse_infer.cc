@@ -8,6 +8,7 @@
 #include "serve/infer_tensors.h"
 #include "serve/names.h"
 #include "serve/protocol.h"
+#include "serve/taken_values.h"
 #include "tessera/error.h"
 
 namespace tessera::serve {
@@ -93,10 +94,12 @@ class DenseColumns {
       }
     }
     for (const auto& [name, width] : vectors_) {
-      const size_t at = tensors.require({name, ""});
       std::vector<float>& values = of_vectors_.emplace_back();
-      tensors.append(at, "FP32", 2, values);
-      const std::span<const int64_t> shape = tensors[at].shape;
+      const bool required = !columns_->column(name)->missing;
+      const std::optional<size_t> at = required ? tensors.require({name, ""}) : tensors.find({name, ""});
+      if (!at) continue;
+      tensors.append(*at, "FP32", 2, values);
+      const std::span<const int64_t> shape = tensors[*at].shape;
       if (shape[1] != width)
         refuse("input ", name, " has ", shape[1], " values for each sample, but it is a vector of ", width);
       take_batch(shape[0], limits, name, out);
@@ -115,11 +118,16 @@ class DenseColumns {
       }
     }
     size_t first = names_.size();
-    for (const std::vector<float>& values : of_vectors_) {
-      const size_t each = values.size() / static_cast<size_t>(out.batch);
-      for (size_t i = 0; i < static_cast<size_t>(out.batch); ++i)
-        std::copy_n(values.begin() + static_cast<int64_t>(i * each), each,
-                    out.dense.begin() + static_cast<int64_t>(i * width + first));
+    for (size_t k = 0; k < of_vectors_.size(); ++k) {
+      const std::vector<float>& values = of_vectors_[k];
+      const auto each = static_cast<size_t>(vectors_[k].width);
+      for (size_t i = 0; i < static_cast<size_t>(out.batch); ++i) {
+        const auto to = out.dense.begin() + static_cast<int64_t>(i * width + first);
+        if (values.empty())  // no sample has the vector
+          std::fill_n(to, each, static_cast<float>(columns_->column(vectors_[k].name)->missing->number));
+        else
+          std::copy_n(values.begin() + static_cast<int64_t>(i * each), each, to);
+      }
       first += each;
     }
   }
@@ -190,6 +198,14 @@ class FeatureReader {
     place.ids = out_.values.size() - place.values;
     read_lengths(name, place.ids, out_.lengths);
     place.weighted = read_weights(name, place.ids, out_.weights);
+    const std::span<int32_t> lengths(out_.lengths.data() + place.lengths, out_.lengths.size() - place.lengths);
+    std::vector<bool> taken(place.ids, true);
+    mark_taken(limits_, name, true, lengths, taken);
+    leave_out(taken, place.weighted ? out_.weights.data() + place.weights : nullptr, lengths,
+              out_.values.data() + place.values);
+    place.ids = static_cast<size_t>(std::count(taken.begin(), taken.end(), true));
+    out_.values.resize(place.values + place.ids);
+    if (place.weighted) out_.weights.resize(place.weights + place.ids);
     return place;
   }
 
@@ -216,6 +232,7 @@ class FeatureReader {
     read_lengths(name, words.present.size(), lengths);
     const bool weighted = read_weights(name, words.present.size(), weights);
     const ColumnConfig& column = *limits_.columns->column(name);
+    mark_taken(limits_, name, false, lengths, words.present);
     if (column.take != "missing") leave_out_missing(words, numbers, lengths, weights);
     std::vector<int64_t> lists = {0};
     for (const int32_t length : lengths) lists.push_back(lists.back() + length);
@@ -244,11 +261,12 @@ class FeatureReader {
     if (datatype != "BYTES" && !column.decimal.empty())
       std::replace(words.bytes.begin(), words.bytes.end(), '.', column.decimal[0]);
   }
-  // Removes missing values, because they are not ids of their sample.
+  // Removes the values that are not present, because they are not ids of their sample.
   static void leave_out_missing(Words& words, std::vector<double>& numbers, std::vector<int32_t>& lengths,
                                 std::vector<float>& weights) {
     if (std::find(words.present.begin(), words.present.end(), false) == words.present.end()) return;
     size_t from = 0, to = 0;
+    std::string bytes;
     std::vector<int64_t> ends = {0};
     for (int32_t& length : lengths) {
       const size_t last = from + static_cast<size_t>(length), first = to;
@@ -256,13 +274,18 @@ class FeatureReader {
         if (!words.present[from]) continue;
         if (!numbers.empty()) numbers[to] = numbers[from];
         if (!weights.empty()) weights[to] = weights[from];
-        if (words.ends.size() > 1) ends.push_back(words.ends[from + 1]);  // missing values have no bytes
+        if (words.ends.size() > 1) {
+          bytes.append(words.bytes, static_cast<size_t>(words.ends[from]),
+                       static_cast<size_t>(words.ends[from + 1] - words.ends[from]));
+          ends.push_back(std::ssize(bytes));
+        }
         ++to;
       }
       length = static_cast<int32_t>(to - first);
     }
     numbers.resize(std::min(to, numbers.size()));
     weights.resize(std::min(to, weights.size()));
+    words.bytes = std::move(bytes);
     words.ends = std::move(ends);
   }
 

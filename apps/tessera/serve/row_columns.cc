@@ -23,6 +23,12 @@ bool is_missing(const RowValue& value) {
   return std::holds_alternative<std::monostate>(value) || (text != nullptr && sdk::trimmed(*text).empty());
 }
 
+// A text of blanks is a word, as in files; only an empty one is missing.
+bool has_no_text(const RowValue& value) {
+  const auto* text = std::get_if<std::string_view>(&value);
+  return std::holds_alternative<std::monostate>(value) || (text != nullptr && text->empty());
+}
+
 JsonTensor& add_tensor(InferJson& out, const std::string& name, const char* datatype, size_t count) {
   JsonTensor& t = out.inputs.emplace_back();
   t.name = name;
@@ -46,6 +52,7 @@ void RowColumn::take(const RowValue& value, bool in_list) {
   const auto* text = std::get_if<std::string_view>(&value);
   const size_t before = count();
   if (form_.kind == Kind::kArray) {
+    if (!in_list && form_.missing && is_missing(value)) return;  // end_row() gives the row its vector
     const double number = number_of(value);
     if (!in_list || std::isnan(number)) refuse("it is a list of ", form_.width, " numbers");
     numbers_.push_back(std::bit_cast<int64_t>(number));
@@ -53,7 +60,7 @@ void RowColumn::take(const RowValue& value, bool in_list) {
     const double number = number_of(value);
     if (std::isnan(number)) return;  // end_row() checks whether a value may be missing
     numbers_.push_back(std::bit_cast<int64_t>(number));
-  } else if (is_missing(value)) {
+  } else if (form_.kind == Kind::kTexts ? has_no_text(value) : is_missing(value)) {
     took_ = false;
     return;
   } else if (text != nullptr && !in_list && form_.separator != 0) {
@@ -164,7 +171,9 @@ void RowColumn::weigh(const RowValue& weight) {
 void RowColumn::end_row(int64_t row) {
   row_ = row;
   const size_t values = count() - before_;
-  if (form_.kind == Kind::kArray) {
+  if (form_.kind == Kind::kArray && values == 0 && form_.missing) {
+    numbers_.resize(before_ + form_.width, std::bit_cast<int64_t>(*form_.missing));
+  } else if (form_.kind == Kind::kArray) {
     if (values != form_.width) refuse("the model takes ", form_.width, " numbers, and this row has ", values);
   } else if (form_.kind == Kind::kDense) {
     if (values == 0 && form_.needed)
@@ -229,8 +238,12 @@ std::vector<RowColumn> row_columns(const ModelDescription& model, const data::Co
         column);
   }
   const auto vectors = columns != nullptr ? columns->vectors() : std::vector<data::Columns::Vector>();
-  for (const auto& [name, width] : vectors)
-    add({.name = name, .kind = Kind::kArray, .width = static_cast<size_t>(width)}, columns->column(name));
+  for (const auto& [name, width] : vectors) {
+    const ColumnConfig* const column = columns->column(name);
+    RowColumn::Form form{.name = name, .kind = Kind::kArray, .width = static_cast<size_t>(width)};
+    if (column->missing) form.missing = column->missing->number;
+    add(std::move(form), column);
+  }
   if (dense.empty() && vectors.empty() && model.dense_inputs > 0)
     add({.name = "dense", .kind = Kind::kArray, .width = static_cast<size_t>(model.dense_inputs)}, nullptr);
   std::vector<std::string> wanted;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -38,6 +39,8 @@ class RowColumn {
     bool takes_all = false;                  // dense: numbers are also treated like texts
     bool counts_missing = false;             // a missing value counts as a value
     char decimal = 0;                        // decimal sign of numbers in texts; 0: the point
+    // Each number of a vector that is missing or empty. Unset: such a row is refused.
+    std::optional<double> missing = {};
   };
   explicit RowColumn(Form form) : form_(std::move(form)) {}
 
@@ -52,6 +55,10 @@ class RowColumn {
   void weigh(const RowValue& weight);  // weight of the last value
   void end_row(int64_t row);
 
+  // The number or the id of a value. They throw like take().
+  double number_of(const RowValue& value) const;  // NaN: missing
+  int64_t id_of(const RowValue& value) const;
+
   // Appends the column to a request as tensors; appends nothing if no row has a value of a dense column.
   void give(InferJson& out) const;
 
@@ -62,9 +69,7 @@ class RowColumn {
 
  private:
   void take_word(const RowValue& value);
-  double number_of(const RowValue& value) const;  // NaN: missing
   double taken_of(std::string_view text) const;
-  int64_t id_of(const RowValue& value) const;
   void split(std::string_view text);
   size_t count() const { return form_.kind == Kind::kTexts ? ends_.size() - 1 : numbers_.size(); }
 
