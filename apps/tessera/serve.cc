@@ -294,12 +294,7 @@ std::unique_ptr<KeptHistories> keep_histories(const Runtime& runtime, const Hist
   if (columns == nullptr)
     fail(Code::kInvalidArgument,
          "--histories: the model does not know the columns of its data, so it has no histories");
-  std::vector<std::string> fields;
-  for (const ModelFeature& feature : model->model().features) {
-    const ColumnConfig* const column = columns->column(feature.name);
-    if (column != nullptr) fields.push_back(column->column.empty() ? feature.name : column->column);
-  }
-  return std::make_unique<KeptHistories>(runtime, options, columns->reader(), fields, log);
+  return std::make_unique<KeptHistories>(runtime, options, model->model(), columns, log);
 }
 
 int serve_here(const Runtime& runtime, const ServeArguments& a, Log& log) {

@@ -401,6 +401,21 @@ TEST(ServedNextItems, AreThoseOfAFile) {
   const Reply reply = client.ask(Client::post("/v1/score", R"({"rows": [{"user": 99}]})"));
   EXPECT_EQ(reply.status, 400);
   EXPECT_THAT(reply.body, HasSubstr(R"(row 1, column \"user\": the server has no events of the user \"99\")"));
+
+  // An event that no row could be scored with is refused, and its user keeps the history.
+  const json before = items({{"user", 3}});
+  for (const auto& [item, why] :
+       std::vector<std::pair<json, std::string>>{{999, "the id 999 is none of the model's, which are 0 to 29"},
+                                                 {-3, "the id -3 is none of the model's"},
+                                                 {"abc", R"(\"abc\" is not a whole number)"},
+                                                 {3.5, R"(\"3.5\" is not a whole number)"}}) {
+    const json event = {{"user", 3}, {"item", item}, {"at", 1000}};
+    const Reply refused = client.ask(Client::post("/v1/events", json{{"events", {event}}}.dump()));
+    EXPECT_EQ(refused.status, 400) << item;
+    EXPECT_THAT(refused.body, HasSubstr(R"(event 1, column \"item\": )" + why));
+    EXPECT_THAT(refused.body, HasSubstr("so no row with the event could be scored"));
+  }
+  EXPECT_EQ(items({{"user", 3}}), before);
 }
 
 }  // namespace

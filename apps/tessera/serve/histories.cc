@@ -36,18 +36,24 @@ RowValue value_of(const nlohmann::json& json) {
 
 }  // namespace
 
-KeptHistories::KeptHistories(const Runtime& runtime, const HistoriesOptions& options, const std::string& reader,
-                             const std::vector<std::string>& lists, Log& log)
-    : reader_(reader), log_(log), maker_(HistoryMaker::of(runtime, reader)) {
+KeptHistories::KeptHistories(const Runtime& runtime, const HistoriesOptions& options, const ModelDescription& model,
+                             std::shared_ptr<const data::Columns> columns, Log& log)
+    : reader_(columns->reader()), log_(log), maker_(HistoryMaker::of(runtime, reader_)) {
+  const std::string& reader = reader_;
   if (maker_ == nullptr)
     fail(Code::kInvalidArgument, "--histories keeps histories as [history] makes them, but the model was trained ",
          reader.empty() ? "without a reader" : str_cat("on \"", reader, "\""), ", which makes none");
   std::vector<std::string> wanted;
   for (const std::string& list : maker_->lists()) {
-    if (std::find(lists.begin(), lists.end(), list) != lists.end()) wanted.push_back(list);
+    const bool taken = std::any_of(model.features.begin(), model.features.end(), [&](const ModelFeature& feature) {
+      const ColumnConfig* const column = columns->column(feature.name);
+      return column != nullptr && (column->column.empty() ? feature.name : column->column) == list;
+    });
+    if (taken) wanted.push_back(list);
   }
   if (wanted.empty())
     fail(Code::kInvalidArgument, "--histories has no effect: the model takes no column that [history] makes");
+  check_ = std::make_unique<EventCheck>(model, std::move(columns), maker_->event_columns(), wanted);
   maker_->begin(wanted, options.most_mib << 20);
   if (options.path == HistoriesOptions::kNoEvents) return;
   const std::string events = options.reader.empty() ? plugin::parse_component_name(reader).inner : options.reader;
@@ -70,7 +76,11 @@ KeptHistories::~KeptHistories() {
 }
 
 HistoryMaker::Added KeptHistories::add(int64_t rows, std::span<const tsr_reader_values> values) {
-  HistoryMaker::Added out = maker_->add(rows, values);
+  std::string why;
+  int64_t good = 0;
+  while (good < rows && (why = check_->why_not(values, good)).empty()) ++good;
+  HistoryMaker::Added out = maker_->add(good, values);
+  if (out.why.empty()) out.why = std::move(why);
   events_ += out.rows;
   if (!out.why.empty()) ++refused_;
   return out;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "data/reader_component.h"
+#include "serve/event_check.h"
 #include "serve/history_maker.h"
 #include "serve/log.h"
 #include "tessera/runtime.h"
@@ -29,11 +30,10 @@ struct HistoriesOptions {
 // Users and their events. All members except the constructor are [any-thread].
 class KeptHistories {
  public:
-  // Reads the events that there are. If more will arrive, a thread goes on reading them. `reader` is that of the
-  // model's data, and `lists` are those that the model takes. kInvalidArgument: the reader makes no histories, or an
-  // event is bad.
-  KeptHistories(const Runtime& runtime, const HistoriesOptions& options, const std::string& reader,
-                const std::vector<std::string>& lists, Log& log);
+  // Reads the events that there are. If more will arrive, a thread goes on reading them. `columns` are the model's.
+  // kInvalidArgument: the reader of its data makes no histories, or an event is bad.
+  KeptHistories(const Runtime& runtime, const HistoriesOptions& options, const ModelDescription& model,
+                std::shared_ptr<const data::Columns> columns, Log& log);
   ~KeptHistories();
   KeptHistories(const KeptHistories&) = delete;
   KeptHistories& operator=(const KeptHistories&) = delete;
@@ -61,6 +61,7 @@ class KeptHistories {
   const std::string reader_;
   Log& log_;
   std::unique_ptr<HistoryMaker> maker_;
+  std::unique_ptr<EventCheck> check_;
   std::atomic<int64_t> events_{0}, refused_{0}, unknown_users_{0};
 
   ComponentPtr source_;  // of events that arrive; null: none do
