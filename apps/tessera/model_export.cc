@@ -76,7 +76,7 @@ bool parse_export_arguments(const std::vector<std::string>& args, ExportArgument
   return true;
 }
 
-// The text of each row: of a vocabulary, or the id of a row that has its own; empty: the row's number.
+// The text of each row that has one: of a vocabulary, or the id of a row that has its own; empty: the row's number.
 std::vector<std::string> ids_of(const InferenceModel& model, const EmbeddingBagConfig& table) {
   std::vector<std::string> out;
   if (table.remapping) {
@@ -93,7 +93,6 @@ std::vector<std::string> ids_of(const InferenceModel& model, const EmbeddingBagC
   if (!vocabularies.has(table.name.c_str())) return out;
   out = vocabularies.get<std::vector<std::string>>(table.name.c_str());
   out.insert(out.begin(), "");  // row 0 is of all other texts
-  out.resize(static_cast<size_t>(table.num_embeddings));
   return out;
 }
 
@@ -105,8 +104,11 @@ int export_vectors(const ExportArguments& a) {
     const EmbeddingBagConfig& config = table.config;
     names.push_back(config.name);
     if (config.name != a.vectors) continue;
-    const Tensor rows = dequantize_rows(table.rows, config.row_format.value(), config.embedding_dim);
-    write_vectors_file(a.output, rows, ids_of(model, config));
+    const std::vector<std::string> ids = ids_of(model, config);
+    // Rows that no text has are spare ones, which a vocabulary of other files may use.
+    const int64_t rows = ids.empty() ? config.num_embeddings : std::ssize(ids);
+    const Tensor written = slice_rows(table, {0, rows, 0, config.embedding_dim});
+    write_vectors_file(a.output, dequantize_rows(written, config.row_format.value(), config.embedding_dim), ids);
     return 0;
   }
   for (const LayerSpec& layer : model.graph.layers) {

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "checkpoint/safetensors.h"
+#include "config/json.h"
 #include "tessera/error.h"
 #include "tessera/sdk/nearest.h"
 
@@ -29,7 +31,31 @@ int64_t first_item(const InferenceModel& model, const ModelTable& table) {
   return drawn ? first : 0;
 }
 
+// The number of words of the table's vocabulary; unset if its ids are not all words.
+std::optional<int64_t> words_of(const InferenceModel& model, const std::string& table) {
+  if (model.description.encoding.empty()) return std::nullopt;
+  const config::JsonSource source{"the model's encoding of columns", Code::kDataLoss};
+  const auto root = config::parse_json<nlohmann::ordered_json>(model.description.encoding, source);
+  const config::JsonObject encoding(root, source);
+  for (const config::JsonObject& column : encoding.objects("columns")) {
+    const bool here = column.get<std::string>("table", "") == table && column.get<std::string>("as", "") == "ids";
+    if (here && column.get<std::string>("ids", "") != "vocabulary") return std::nullopt;
+  }
+  if (!encoding.has("vocabularies")) return std::nullopt;
+  const config::JsonObject vocabularies = encoding.object("vocabularies");
+  if (!vocabularies.has(table.c_str())) return std::nullopt;
+  return std::ssize(vocabularies.get<std::vector<std::string>>(table.c_str()));
+}
+
 }  // namespace
+
+ItemRows item_rows(const InferenceModel& model, const ModelTable& table) {
+  ItemRows out{first_item(model, table), table.rows};
+  const std::optional<int64_t> words = words_of(model, table.name);
+  if (words) out = {std::max<int64_t>(out.first, 1), std::min(out.end, *words + 1)};  // row 0 is of all other texts
+  out.end = std::max(out.first, out.end);
+  return out;
+}
 
 ItemVectors item_vectors(const InferenceModel& model, const std::string& items, const ItemPart& part) {
   std::error_code ignored;
@@ -54,7 +80,8 @@ ItemVectors item_vectors(const InferenceModel& model, const std::string& items, 
   const QuantizedTable& table = model.tables[static_cast<size_t>(at - tables.begin())];
   if (table.config.remapping)
     fail(Code::kInvalidArgument, "--items: the rows of table \"", items, "\" have ids of their own: name a file");
-  const int64_t before = first_item(model, *at), all = table.rows.size(0) - before;
+  const ItemRows item = item_rows(model, *at);
+  const int64_t before = item.first, all = item.end - item.first;
   const auto [first, count] = rows_of(all, part);
   const Tensor rows = slice_rows(table, {before + first, count, 0, at->dim});
   return {dequantize_rows(rows, at->format, at->dim), before + first, all};

@@ -21,7 +21,13 @@ struct ItemVectors {
   int64_t first = 0;  // number of the first item
   int64_t all = 0;    // items of all parts together
 };
-// Item i is row i. `items` is a file or a table's name. Rows of a table that training never draws are no items. Throws
+// Rows [first, end) of a table.
+struct ItemRows {
+  int64_t first, end;
+};
+// Those that can be items: of a vocabulary the rows that have a word, and of others those that training may draw.
+ItemRows item_rows(const InferenceModel& model, const ModelTable& table);
+// Item i is row i. `items` is a file or a table's name. Rows of a table that are not item_rows() are no items. Throws
 // kNotFound if it is neither, kDataLoss if the file is damaged, and kInvalidArgument for a file without such a tensor
 // or a table whose rows have ids of their own.
 ItemVectors item_vectors(const InferenceModel& model, const std::string& items, const ItemPart& part = {});

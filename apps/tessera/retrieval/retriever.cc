@@ -129,8 +129,15 @@ ItemVectors vectors_of_layer(const InferenceModel& model, const OpenModel& open,
     for (const DrawnInput& d : model.graph.drawn) {
       if (d.feature == feature.name) first = std::max(first, d.first);
     }
+    for (const ModelTable& table : model.description.tables) {
+      if (std::find(table.features.begin(), table.features.end(), feature.name) == table.features.end()) continue;
+      const ItemRows rows = item_rows(model, table);
+      first = std::max(first, rows.first);
+      end = std::min(end, rows.end);
+    }
   }
-  if (end == 0)
+  end = std::max(first, end);
+  if (std::none_of(takes_item.begin(), takes_item.end(), [](bool takes) { return takes; }))
     fail(Code::kInvalidArgument, "--items: the layer \"", layer,
          "\" takes no ids that training draws, so it has no value for an item");
   const int64_t width = predictor->model().outputs.front().width;

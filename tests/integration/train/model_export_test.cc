@@ -92,6 +92,22 @@ data = {reader = "csv", batch = 8, path = ")",
     EXPECT_EQ(fvecs.substr(r * (kRow + 4) + 4, kRow), npy.substr(npy.size() - (kRows - r) * kRow, kRow));
   }
   EXPECT_THAT(csv, AllOf(testing::StartsWith("id,0,1,2,3\n,"), HasSubstr("\n\"u, 1\",")));
+  // Rows that no text has are neither written nor found as items.
+  const std::string spare = folder.file("spare");
+  const std::string spare_job = folder.write("spare.toml", "table = [{name = \"user\", rows = 9}]\n" + contents(job));
+  succeed({"train", "--config", spare_job, "--save", spare});
+  succeed({"model", "export", spare, "--vectors", "user", "--output", folder.file("s.npy")});
+  EXPECT_EQ(contents(folder.file("s.npy.ids.txt")), "\nu, 0\nu, 1\nu, 2\n");
+  EXPECT_THAT(contents(folder.file("s.npy")), HasSubstr("'shape': (4, 4), }"));
+  succeed({"train", "--config", spare_job, "--set", str_cat("table.user.start=", folder.file("s.npy"))});
+  const Arguments best = {"predict", "--model", spare,     "--data", folder.file("rows.csv"),
+                          "--items", "user",    "--query", "pooled", "--top-k"};
+  Arguments three = best, four = best;
+  three.emplace_back("3");
+  four.emplace_back("4");
+  const std::string found = succeed(three);
+  for (const char* item : {",1,", ",2,", ",3,"}) EXPECT_THAT(found, HasSubstr(item));
+  expect_refused(four, HasSubstr("--top-k 4 is more than the 3 items of user"));
   const auto refused = [&](const Arguments& more, const char* sentence) {
     Arguments command = {"model", "export", saved};
     command.insert(command.end(), more.begin(), more.end());
