@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "data/hold_out.h"
 #include "inference/model_data.h"
@@ -78,13 +81,88 @@ std::vector<CalibrationSample> samples_of(Predictor& predictor, const Dataset& d
   return out;
 }
 
-void add_layer(ModelGraph& graph, HeadSpec& head, const char* type, const json& options) {
+std::string free_name(const ModelGraph& graph, const HeadSpec& head) {
   std::string name = head.name + "_calibration";
   const auto is_taken = [&](const LayerSpec& l) { return l.name == name; };
   while (std::any_of(graph.layers.begin(), graph.layers.end(), is_taken)) name += "_";
+  return name;
+}
+
+void add_layer(ModelGraph& graph, HeadSpec& head, const char* type, const json& options) {
+  const std::string name = free_name(graph, head);
   graph.layers.push_back({name, type, {head.input}, options.dump()});
   head.input = name;
 }
+
+// The layer that multiplies the probabilities of other heads to those of this one; null: there is none.
+const LayerSpec* product_of(const ModelGraph& graph, const HeadSpec& head) {
+  const auto layer = std::find_if(graph.layers.begin(), graph.layers.end(), [&](const LayerSpec& l) {
+    return l.name == head.input && l.type == "logit_product";
+  });
+  if (layer == graph.layers.end()) return nullptr;
+  const bool of_heads = std::any_of(layer->inputs.begin(), layer->inputs.end(), [&](const std::string& input) {
+    return std::any_of(graph.heads.begin(), graph.heads.end(),
+                       [&](const HeadSpec& h) { return h.loss == kOwnLoss && h.input == input; });
+  });
+  return of_heads ? &*layer : nullptr;
+}
+
+// Corrects heads for the negatives that training rows lack.
+class KeptNegatives {
+ public:
+  KeptNegatives(ModelGraph& graph, double kept) : graph_(graph), kept_(kept) {
+    for (const HeadSpec& head : graph.heads) {
+      const LayerSpec* const product = kept == 1 || head.loss != kOwnLoss ? nullptr : product_of(graph, head);
+      products_.push_back(product == nullptr ? std::nullopt : std::optional(*product));
+    }
+  }
+  // True if the head's probability is corrected by those that it is the product of.
+  bool follows(size_t head) const { return products_[head].has_value(); }
+  // `before`: the head's input before it was recalibrated. Returns what was done.
+  std::string correct(size_t h, const std::string& before) {
+    HeadSpec& head = graph_.heads[h];
+    std::string out;
+    if (head.where.empty()) {
+      add_layer(graph_, head, "affine", {{"offset", std::log(kept_)}});
+      corrected_ = true;
+      out = str_cat(head.name, ": odds times ", kept_, ", for the negatives that were left out");
+    } else {
+      out = str_cat(head.name, ": left as it is, because it is about the rows where ", head.where,
+                    " is 1, of which none were left out");
+    }
+    inputs_.emplace(before, head.input);
+    return out;
+  }
+  // The same for a head that follows others, which were corrected before.
+  std::string follow(size_t h) {
+    HeadSpec& head = graph_.heads[h];
+    LayerSpec product = *products_[h];
+    for (std::string& input : product.inputs) {
+      if (const auto found = inputs_.find(input); found != inputs_.end()) input = found->second;
+    }
+    const std::string was = std::exchange(head.input, "");
+    const bool used =
+        std::any_of(graph_.heads.begin(), graph_.heads.end(), [&](const auto& h) { return h.input == was; }) ||
+        std::any_of(graph_.layers.begin(), graph_.layers.end(), [&](const LayerSpec& l) {
+          return std::find(l.inputs.begin(), l.inputs.end(), was) != l.inputs.end();
+        });
+    if (used)
+      product.name = free_name(graph_, head);
+    else  // a layer has to lead to a head, and stands behind its inputs
+      std::erase_if(graph_.layers, [&](const LayerSpec& l) { return l.name == was; });
+    head.input = product.name;
+    graph_.layers.push_back(std::move(product));
+    return str_cat(head.name, ": the product of the heads above, as they are now");
+  }
+  bool corrected() const { return corrected_; }
+
+ private:
+  ModelGraph& graph_;
+  const double kept_;
+  std::vector<std::optional<LayerSpec>> products_;  // by head
+  std::map<std::string, std::string> inputs_;       // of heads, before and after
+  bool corrected_ = false;
+};
 
 std::string fit(ModelGraph& graph, HeadSpec& head, const std::vector<CalibrationSample>& samples, Calibration method) {
   if (method == Calibration::kPlatt) {
@@ -175,20 +253,25 @@ std::vector<std::string> recalibrate(const Runtime& runtime, InferenceModel& mod
   ModelGraph graph = model.graph;
   const auto predictor = fits ? make_predictor(runtime, model) : nullptr;
   if (fits) heads = asked_heads(predictor->model(), asked_outputs(predictor->model()), *data);
+  KeptNegatives negatives(graph, options.negatives_kept);
   for (size_t h = 0; h < graph.heads.size(); ++h) {
     HeadSpec& head = graph.heads[h];
-    if (head.loss != kOwnLoss) continue;
+    if (head.loss != kOwnLoss || negatives.follows(h)) continue;
+    const std::string before = head.input;
     const auto asked = std::find_if(heads.begin(), heads.end(), [&](const AskedHead& a) { return a.output == h; });
     if (fits && asked != heads.end() && asked->label)
       out.push_back(fit(graph, head, samples_of(*predictor, *data, rows, *asked), options.method));
-    if (options.negatives_kept == 1) continue;
-    add_layer(graph, head, "affine", {{"offset", std::log(options.negatives_kept)}});
-    out.push_back(
-        str_cat(head.name, ": odds times ", options.negatives_kept, ", for the negatives that were left out"));
+    if (options.negatives_kept != 1) out.push_back(negatives.correct(h, before));
+  }
+  for (size_t h = 0; h < graph.heads.size(); ++h) {
+    if (negatives.follows(h)) out.push_back(negatives.follow(h));
   }
   if (out.empty())
     fail(Code::kInvalidArgument, "the model has no head of probabilities whose label the data have, so there is ",
          "nothing to calibrate");
+  if (options.negatives_kept != 1 && !negatives.corrected())
+    fail(Code::kInvalidArgument, "--negatives-kept ", options.negatives_kept,
+         " has no effect: each head of probabilities has `where`, and is about rows of which none were left out");
   model.graph = std::move(graph);
   model.description.type = "graph";  // a DLRM, too: its layers are part of the graph
   return out;

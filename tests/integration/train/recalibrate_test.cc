@@ -100,6 +100,53 @@ TEST_F(Recalibrate, NegativesThatWereLeftOutCount) {
     EXPECT_NEAR(after[i], before[i] / (before[i] + (1 - before[i]) / 0.25), 1e-6);
 }
 
+// A head of clicked rows is not corrected, because these were all kept; a product follows its heads.
+TEST_F(Recalibrate, ConditionalHeadsStayAndProductsFollow) {
+  std::string rows = "bought,clicked,user\n";
+  for (int i = 0; i < 400; ++i) rows += str_cat(i % 4 == 0 ? 1 : 0, ',', i % 2 == 0 ? 1 : 0, ",u", i % 9, '\n');
+  std::string text = kCalibrationJob + std::string(R"(
+[[column]]
+name = "bought"
+as = "label"
+[[layer]]
+name = "bought_if_clicked"
+type = "mlp"
+inputs = ["pooled"]
+options = {widths = [8, 1]}
+[[layer]]
+name = "both"
+type = "logit_product"
+inputs = ["top", "bought_if_clicked"]
+[[head]]
+name = "purchase"
+input = "both"
+label = "bought"
+[[head]]
+name = "conversion"
+input = "bought_if_clicked"
+label = "bought"
+where = "clicked"
+)");
+  text.replace(text.find("PATH"), 4, folder_.write("rows.csv", rows));
+  succeed({"train", "--config", folder_.write("job.toml", text), "--save", file("saved")});
+  succeed(quantize("plain", {}));
+  const std::string said = succeed(quantize("corrected", {"--negatives-kept", "0.25"}));
+  EXPECT_THAT(said, HasSubstr("conversion: left as it is, because it is about the rows where clicked is 1"));
+  EXPECT_THAT(said, HasSubstr("purchase: the product of the heads above, as they are now"));
+  std::vector<std::vector<double>> all;  // click, purchase, conversion
+  for (const char* model : {"plain", "corrected"}) {
+    for (const char* head : {"click", "purchase", "conversion"}) {
+      succeed({"predict", "--model", file(model), "--data", file("rows.csv"), "--head", head, "--output",
+               file("scores.csv")});
+      const std::string scores = contents(file("scores.csv"));
+      all.push_back({std::stod(scores.substr(scores.rfind(',') + 1))});
+    }
+  }
+  EXPECT_NEAR(all[3][0], all[0][0] / (all[0][0] + (1 - all[0][0]) / 0.25), 1e-6);
+  EXPECT_NEAR(all[5][0], all[2][0], 1e-6);
+  EXPECT_NEAR(all[4][0], all[3][0] * all[5][0], 1e-6);
+}
+
 TEST_F(Recalibrate, RefuseWhatMakesNoSense) {
   const std::string config = job("");
   succeed({"train", "--config", config, "--save", file("saved")});
