@@ -21,6 +21,7 @@
 #include "inspect_checkpoint.h"
 #include "options.h"
 #include "outputs.h"
+#include "plugin/component_name.h"
 #include "plugin_watch.h"
 #include "predict/explain.h"
 #include "predict/heads.h"
@@ -201,6 +202,31 @@ std::string own_reader(const ModelDescription& model) {
   return config::JsonObject(encoding, source).get<std::string>("reader");
 }
 
+// The reader of the model's own data for files of another kind: histories(parquet) for those of histories(csv).
+std::string reader_for(const Runtime& runtime, const std::string& reader, const std::string& path) {
+  const std::string inner = plugin::parse_component_name(reader).inner;
+  const size_t at = reader.rfind("(" + inner + ")");
+  if (inner.empty() || inner.ends_with(')') || at == std::string::npos) return reader;
+  DataConfig data;
+  data.reader.clear();
+  data.path = path;
+  std::string opens;
+  try {
+    opens = data::reader_of(runtime, data);
+  } catch (const Error&) {  // the name does not tell
+    return reader;
+  }
+  const auto id = [](const std::string& name) { return name.substr(0, name.find('?')); };
+  return id(opens) == id(inner) ? reader : str_cat(reader.substr(0, at), "(", opens, ")");
+}
+
+// Items are asked for what comes next, so a user's last event is one of the history and not the one to predict.
+std::string reader_of_requests(std::string reader) {
+  constexpr std::string_view kUsers = "samples=\"users\"", kRequests = "samples=\"requests\"";
+  if (const size_t at = reader.find(kUsers); at != std::string::npos) reader.replace(at, kUsers.size(), kRequests);
+  return reader;
+}
+
 std::unique_ptr<Predictor> predictor_of(const Runtime& runtime, InferenceModel model, const PredictArguments& a) {
   const auto open = [&](InferenceModel of) {
     return make_predictor(runtime, std::move(of), {a.kernel, a.dense_precision});
@@ -262,6 +288,7 @@ Dataset read_data(const PredictArguments& a, const Session& session) {
   }
   if (a.config.empty()) {
     data.reader = bare ? own_reader(model) : a.reader;
+    if (bare && a.retrieval.top_k > 0) data.reader = reader_of_requests(data.reader);
     data.test_fraction = 0;
     for (const ModelFeature& f : model.features) data.rows.push_back(f.ids);  // needed by readers that hash
   } else if (!a.reader.empty()) {
@@ -273,6 +300,7 @@ Dataset read_data(const PredictArguments& a, const Session& session) {
     config.history = data::without_split(config.history);
   }
   data.reader = data::ArrivingRows::file_reader(session.runtime, data.reader);
+  if (bare) data.reader = reader_for(session.runtime, data.reader, a.data);
   if (!a.data.empty()) data.path = a.data;
   if (data.reader == data::kGenerated) return read_dataset(session.runtime, config, model.encoding);
   const std::string encoding = config.columns.empty() ? looked_up_columns(model) : model.encoding;
@@ -281,7 +309,13 @@ Dataset read_data(const PredictArguments& a, const Session& session) {
   } catch (const Error& e) {
     const std::string needed = needed_columns(model);
     if (e.code() != Code::kNotFound || needed.empty()) throw;  // the files have other columns
-    fail(e.code(), e.what(), "; the model needs ", needed);
+    const std::string own = own_reader(model), inner = own.empty() ? "" : plugin::parse_component_name(own).inner;
+    const bool stack = !a.reader.empty() && !inner.empty() &&
+                       a.reader.find('(') == std::string::npos;  // the reader makes columns of others
+    fail(e.code(), e.what(), "; the model needs ", needed,
+         stack ? str_cat(": its data were read by ", own, ", so name --reader '",
+                         own.substr(0, own.rfind("(" + inner + ")")), "(", a.reader, ")'")
+               : "");
   }
 }
 

@@ -380,6 +380,21 @@ TEST(ServedNextItems, AreThoseOfAFile) {
   succeed(test::run_tessera(test::Arguments{"predict", "--config", job.path(), "--set", "history.samples=requests",
                                             "--format", "jsonl", "--output", job.file("items.jsonl")} +
                             best));
+  // The events alone say as much: what comes next is asked for, although training predicted a user's last event.
+  succeed(test::run_tessera(test::Arguments{"predict", "--data", job.file("events.csv"), "--format", "jsonl",
+                                            "--output", job.file("of_events.jsonl")} +
+                            best));
+  EXPECT_EQ(test::contents(job.file("of_events.jsonl")), test::contents(job.file("items.jsonl")));
+  // Files of another kind get the reader of their kind inside that of histories.
+  std::string tabs = rows;
+  std::replace(tabs.begin(), tabs.end(), ',', '\t');
+  job.write("events.tsv", tabs);
+  succeed(test::run_tessera(test::Arguments{"predict", "--data", job.file("events.tsv"), "--format", "jsonl",
+                                            "--output", job.file("of_tabs.jsonl")} +
+                            best));
+  EXPECT_EQ(test::contents(job.file("of_tabs.jsonl")), test::contents(job.file("items.jsonl")));
+  test::expect_refused(test::Arguments{"predict", "--data", job.file("events.csv"), "--reader", "csv"} + best,
+                       HasSubstr("so name --reader 'histories?"));
   const Program program(
       test::Arguments{test::tessera_path(), "serve", "--port", "0", "--histories", job.file("events.csv")} + best);
   Client client(port_of(program));
