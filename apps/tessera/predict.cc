@@ -45,7 +45,7 @@ using json = nlohmann::ordered_json;
 
 struct PredictArguments {
   std::string model, data, reader, config, output, format = "csv", part = "all", kernel = "auto";
-  std::string dense_precision;
+  std::string dense_precision = "float32";
   std::vector<std::string> overrides, heads;
   int64_t batch = 1024;
   int threads = 1;
@@ -120,9 +120,13 @@ bool parse_predict_arguments(const std::vector<std::string>& args, PredictArgume
   add("threads", po::value(&out->threads)->value_name("N"), "threads for one batch (default: 1; 0: one per core)");
   add("kernel", po::value(&out->kernel)->value_name("ID"), "kernel plugin (default: the best)");
   add("dense-precision", po::value(&out->dense_precision)->value_name("TYPE"),
-      "type of the dense layers' products: float32, bfloat16 or auto (default: int8 if the model was packed so, "
-      "otherwise float32)");
-  if (!parse_options(args, options)) return false;
+      "type of the dense layers' products: float32 (default), bfloat16 or auto");
+  const auto given = parse_options(args, options);
+  if (!given) return false;
+  if (given->contains("importance") && out->importance == 0)
+    throw UsageError("--importance 0 shuffles nothing: it takes 1 to 1000 shuffles of each column");
+  if (given->contains("explain") && out->explain == 0)
+    throw UsageError("--explain 0 explains nothing: name 1 to 10000 rows");
   if (out->output == "-") out->output.clear();
   check(*out);
   return true;

@@ -253,7 +253,10 @@ bool parse_serve_arguments(const std::vector<std::string>& args, ServeArguments*
   GivenTexts given;
   a.server.threads = a.batcher.workers = 0;
   Options options = options_of(a, given);
-  if (!parse_options(args, options)) return false;
+  const auto parsed = parse_options(args, options);
+  if (!parsed) return false;
+  if (a.histories.path.empty() && !(*parsed)["histories-mib"].defaulted())
+    throw UsageError("--histories-mib has no effect without --histories PATH");
   a.shards.where = RankEnvironment::from_environment();
   check(a, given);
   for (const std::string& model : given.models) a.models.push_back(named_model(given.name, model));

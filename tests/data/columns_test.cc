@@ -322,6 +322,10 @@ TEST_F(CsvData, WhatIsWrongIsSaidWithFileRowAndColumn) {
             "out; min_count leaves out rare texts, and ids = \"hash\" takes rows");
   EXPECT_EQ(error(path, label + "[[column]]\nname = \"idd\"\nrows = 5\n"),
             file + " has no column \"idd\"; the nearest is \"id\", and there are \"id\", \"x\", \"list\", \"click\"");
+  EXPECT_THAT(error(path, label + "[[column]]\nname = \"id\"\nrows = 99\nlongest = 2\n"),
+              HasSubstr("the files have one value in each row, so its \"longest\" has no effect: set separator"));
+  EXPECT_THAT(error(path, label + "[[column]]\nname = \"id\"\nrows = 99\nweighted = true\n"),
+              HasSubstr("its \"weighted\" has no effect"));
   EXPECT_EQ(error(path, label + "rows = 3\n"),
             "[[column]] \"click\" is a label, so its \"rows\" has no effect: leave it out");
 }

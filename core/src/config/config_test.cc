@@ -166,6 +166,11 @@ TEST(Effects, OfHistories) {
   const std::string data = "[data]\npath = \"a.csv\"\n";
   EXPECT_THAT(error_of(data + "[history]\nlength = 20\n"),
               HasSubstr("job.toml:4: history.length has no effect: set history.user"));
+  EXPECT_THAT(error_of(data + "[history]\nrepeats = false\n"),
+              HasSubstr("job.toml:4: history.repeats has no effect: set history.user"));
+  EXPECT_THAT(error_of(data + "[history]\nuser = \"u\"\ncolumns = [\"item\", \"stars\"]\n"
+                              "[[column]]\nname = \"items\"\ncolumn = \"history.item\"\n"),
+              HasSubstr("history.columns has no effect: no [[column]] reads history.stars: leave \"stars\" out"));
   EXPECT_THAT(error_of("[data]\nreader = \"synthetic\"\n[history]\nuser = \"u\"\n"),
               HasSubstr("history.user has no effect: the reader \"synthetic\" generates its data"));
   EXPECT_THAT(error_of(data + "[history]\nuser = \"u\"\nlength = 0\n"), HasSubstr("history.length"));

@@ -58,7 +58,26 @@ std::string of_validation(const Config& config, std::string_view key) {
   return {};
 }
 
-std::string of_history(const Config& config, std::string_view) {
+// The first column of history.columns whose history no [[column]] reads; empty: there is none. The first one of all is
+// the item, by which repeats are found.
+std::string unread_history(const Config& config) {
+  const std::vector<std::string>& names = config.history.columns;
+  const auto reads = [](const ColumnConfig& column, const std::string& name) {
+    std::vector<std::string> fields = column.name;
+    if (!column.column.empty()) fields = {column.column};
+    return std::any_of(fields.begin(), fields.end(),
+                       [&](const std::string& field) { return field.ends_with("." + name); });
+  };
+  for (size_t i = config.history.repeats ? 0 : 1; i < names.size() && !config.columns.empty(); ++i) {
+    if (std::none_of(config.columns.begin(), config.columns.end(), [&](const auto& c) { return reads(c, names[i]); }))
+      return names[i];
+  }
+  return {};
+}
+
+std::string of_history(const Config& config, std::string_view key) {
+  if (const std::string name = key == "columns" ? unread_history(config) : ""; !name.empty())
+    return str_cat("no [[column]] reads history.", name, ": leave \"", name, "\" out, or add one");
   if (config.history.user.empty()) return "set history.user, the column of the events' users, or leave it out";
   if (config.data.reader == kGenerator)
     return "the reader \"synthetic\" generates its data, without events: leave it out, or set data.path";
@@ -118,7 +137,13 @@ bool is_off(const Config& config, std::string_view section, std::string_view key
   for_each_section(config, [&](std::string_view name, const auto& values) {
     if (name != section) return;
     for (const auto& field : fields<std::decay_t<decltype(values)>>()) {
-      if (key == field.name) off = std::visit([&](auto member) { return is_off(values.*member); }, field.member);
+      const std::decay_t<decltype(values)> defaults;
+      const auto changes_nothing = [&](auto member) {
+        const bool on = std::is_same_v<decltype(member), bool std::decay_t<decltype(values)>::*> &&
+                        !is_off(defaults.*member);  // switching it off is a change
+        return is_off(values.*member) && !on;
+      };
+      if (key == field.name) off = std::visit(changes_nothing, field.member);
     }
   });
   return off;

@@ -224,6 +224,12 @@ void Columns::meet(const std::vector<FileColumn>& files, bool needs_label) {
     if (file != nullptr && c.config.cross.empty()) require_readable(c, *file);
     c.list = c.config.as == "vector" || !c.config.separator.empty() ||
              (file != nullptr && file->list && c.config.as == "ids");
+    const bool one = needs_label && file != nullptr && !c.list && c.config.as == "ids" && c.config.cross.empty();
+    for (const auto& [key, given] : {std::pair("longest", c.config.longest > 0), {"weighted", c.config.weighted}}) {
+      if (one && given)
+        fail(Code::kInvalidArgument, "[[column]] \"", c.name, "\": the files have one value in each row, so its \"",
+             key, "\" has no effect: set separator if its fields are lists, or leave it out");
+    }
     // Read text labels as text, so that the error for one that is no number can say what a label may be.
     const bool typed = file != nullptr && file->type != TSR_READER_TEXT;
     // `decimal`, `strip` and `missing_words` are about texts; what files hold as numbers is read as it is.
