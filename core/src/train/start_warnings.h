@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-// What a warning is about.
+// A job that is about to start: the subject of warnings.
 struct StartingJob {
   const Config& config;
   const JobData& data;
