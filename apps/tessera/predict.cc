@@ -45,7 +45,7 @@ using json = nlohmann::ordered_json;
 
 struct PredictArguments {
   std::string model, data, reader, config, output, format = "csv", part = "all", kernel = "auto";
-  std::string dense_precision = "float32";
+  std::string dense_precision;
   std::vector<std::string> overrides, heads;
   int64_t batch = 1024;
   int threads = 1;
@@ -120,7 +120,8 @@ bool parse_predict_arguments(const std::vector<std::string>& args, PredictArgume
   add("threads", po::value(&out->threads)->value_name("N"), "threads for one batch (default: 1; 0: one per core)");
   add("kernel", po::value(&out->kernel)->value_name("ID"), "kernel plugin (default: the best)");
   add("dense-precision", po::value(&out->dense_precision)->value_name("TYPE"),
-      "type of the dense layers' products: float32 (default), bfloat16 or auto");
+      "type of the dense layers' products: float32, bfloat16 or auto (default: int8 if the model was packed so, "
+      "otherwise float32)");
   const auto given = parse_options(args, options);
   if (!given) return false;
   if (given->contains("importance") && out->importance == 0)
