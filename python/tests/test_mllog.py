@@ -6,27 +6,10 @@ import subprocess
 import sys
 
 import pytest
+import test_trackers
 
 EXAMPLE = pathlib.Path(__file__).parents[1] / "examples" / "mllog.py"
-JOB = """
-[job]
-seed = 3
-[model]
-embedding_dim = 4
-bottom_mlp = [8, 4]
-top_mlp = [8, 1]
-[data]
-reader = "synthetic"
-columns = 3
-rows = [100, 50, 20]
-dense = 4
-samples = 640
-test_samples = 128
-batch = 32
-[validation]
-every_steps = 5
-fraction = 0.2
-"""
+JOB = test_trackers.JOB + "[job]\nseed = 3\n"
 
 
 def events_of(log):
