@@ -7,12 +7,14 @@
 #include <string_view>
 #include <vector>
 
+#include "data/columns.h"
 #include "fake_predictor.h"
 #include "fuzz.h"
 #include "serve/histories.h"
 #include "serve/merged_batch.h"
 #include "serve/protocol.h"
 #include "serve/score_rows.h"
+#include "tessera/config.h"
 #include "tessera/error.h"
 
 namespace tessera::fuzz {
@@ -43,12 +45,21 @@ void check(const ModelDescription& model, const InferRequest& request) {
   require(merged.merge(both).batch == 2 * request.batch, "two requests are one input");
 }
 
-// Histories of the column "film", which is a feature of the model.
+// Columns of which the model's feature "item" is the history of "film".
+std::shared_ptr<const data::Columns> columns_of(const std::string& reader) {
+  Config config = parse_config(R"(
+column = [{name = "item", column = "history.film", ids = "row", rows = 100}, {name = "click", as = "label"}]
+)",
+                               "job.toml");
+  config.data.reader = reader;
+  return std::make_shared<data::Columns>(config);
+}
+
 struct Kept {
   Kept() : maker(HistoryMaker::of(runtime, kReader)), log(Level::kError, -1) {
     require(maker != nullptr, "the reader makes histories");
-    kept.emplace(runtime, HistoriesOptions{HistoriesOptions::kNoEvents, "", 1}, kReader,
-                 std::vector<std::string>{"history.film"}, log);
+    kept.emplace(runtime, HistoriesOptions{HistoriesOptions::kNoEvents, "", 1}, FakePredictor().model(),
+                 columns_of(kReader), log);
   }
   static constexpr const char* kReader = R"(histories?user="user"&time="at"&columns="film,at"&length=3(csv))";
   const Runtime runtime{{.plugin_path = {TESSERA_PLUGINS_BUILT}, .default_path = false}};
