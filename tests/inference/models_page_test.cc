@@ -70,6 +70,7 @@ TEST_F(ModelsPage, EveryCommandWorks) {
       folder_.write(b.text.substr(2, b.text.find('\n') - 2), b.text);
       ++configs;
     }
+    if (b.text.starts_with("tessera model import ")) continue;  // of a file that another program has written
     const bool runs = b.text.starts_with("cc ")                     ? has_compiler
                       : b.text.starts_with("tessera model export ") ? has_onnx
                                                                     : true;

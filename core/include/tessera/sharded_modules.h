@@ -271,6 +271,10 @@ class ShardedEmbeddingBagCollection : public ShardedEmbeddings {
   Awaitable<Output> forward(const KeyedJaggedTensor& input, bool finished = false, bool keep_for_backward = true);
   // Runs the forward of a batch that ShardedInputs has taken. Collective.
   Awaitable<Output> forward(StepHandle taken, bool keep_for_backward = true);
+  // The same, but rows are looked up and sent here, and not in wait(). So other collections may send theirs before this
+  // one's are waited for. An update of the tables in between is not seen.
+  Awaitable<Output> start_forward(const KeyedJaggedTensor& input, bool finished = false, bool keep_for_backward = true);
+  Awaitable<Output> start_forward(StepHandle taken, bool keep_for_backward = true);
   // Collective. grad: [batch, sum of dims] of this rank's loss, on the output's device or in host memory. Call it once
   // for each forward.
   void backward(const Output& output, const Tensor& grad) {
@@ -292,7 +296,9 @@ class ShardedEmbeddingBagCollection : public ShardedEmbeddings {
 
  private:
   friend class ShardedInputs;
-  std::shared_ptr<const KeyedTensor::KeyLayout> layout_;
+  using LayoutPtr = std::shared_ptr<const KeyedTensor::KeyLayout>;
+  static Output finish_forward(const LayoutPtr& layout, const StepHandle& state, bool keep);
+  LayoutPtr layout_;
 };
 
 class ShardedEmbeddingCollection : public ShardedEmbeddings {
@@ -304,7 +310,8 @@ class ShardedEmbeddingCollection : public ShardedEmbeddings {
   };
   // These are like those of ShardedEmbeddingBagCollection.
   Awaitable<Output> forward(const KeyedJaggedTensor& input, bool finished = false, bool keep_for_backward = true);
-  Awaitable<Output> forward(StepHandle taken, bool keep_for_backward = true);
+  Awaitable<Output> start_forward(const KeyedJaggedTensor& input, bool finished = false, bool keep_for_backward = true);
+  Awaitable<Output> start_forward(StepHandle taken, bool keep_for_backward = true);
   // grads: by output name, each [ids, dim]; a missing name has gradient 0.
   void backward(const Output& output, const std::vector<std::pair<std::string, Tensor>>& grads) {
     start_backward(output, grads);
@@ -317,6 +324,7 @@ class ShardedEmbeddingCollection : public ShardedEmbeddings {
 
  private:
   friend class ShardedInputs;
+  static Output finish_forward(const StepHandle& state, bool keep);
 };
 
 // Takes batches of a collection of either kind ahead of their steps. Another thread checks, routes and exchanges the

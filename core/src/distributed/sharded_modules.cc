@@ -341,6 +341,22 @@ ShardedEmbeddingBagCollection::ShardedEmbeddingBagCollection(std::shared_ptr<Sha
   layout_ = std::make_shared<const KeyedTensor::KeyLayout>(std::move(layout));
 }
 
+ShardedEmbeddingBagCollection::Output ShardedEmbeddingBagCollection::finish_forward(const LayoutPtr& layout,
+                                                                                    const StepHandle& state,
+                                                                                    bool keep) {
+  const auto& impl = state->owner;
+  impl->finish(*state);
+  const Tensor values = !state->batch.expands
+                            ? state->rows.reshape({state->batch.output_batch, impl->wiring().output_width()})
+                            : impl->expand(*state, keep);
+  const int64_t width = values.size(1);
+  for (const TableFeature& table_feature : impl->wiring().table_features())
+    round_output(*impl, table_feature, values, table_feature.col, values.size(0), width);
+  state->rows = {};  // the output's now; the buffer is used again when nobody holds it
+  return {KeyedTensor(layout, values), state->step.messages.all_finished, state->step.messages.any_finished,
+          keep ? state : StepHandle()};
+}
+
 Awaitable<ShardedEmbeddingBagCollection::Output> ShardedEmbeddingBagCollection::forward(const KeyedJaggedTensor& input,
                                                                                         bool finished, bool keep) {
   StepHandle state = impl_->reserve();
@@ -350,20 +366,25 @@ Awaitable<ShardedEmbeddingBagCollection::Output> ShardedEmbeddingBagCollection::
 
 Awaitable<ShardedEmbeddingBagCollection::Output> ShardedEmbeddingBagCollection::forward(StepHandle state, bool keep) {
   TESSERA_CHECK(state && state->owner == impl_, "the batch was taken for this collection");
-  impl_->look_up(*state, keep);
   return Awaitable<Output>([layout = layout_, state = std::move(state), keep] {
-    const auto& impl = state->owner;
-    impl->finish(*state);
-    const Tensor values = !state->batch.expands
-                              ? state->rows.reshape({state->batch.output_batch, impl->wiring().output_width()})
-                              : impl->expand(*state, keep);
-    const int64_t width = values.size(1);
-    for (const TableFeature& table_feature : impl->wiring().table_features())
-      round_output(*impl, table_feature, values, table_feature.col, values.size(0), width);
-    state->rows = {};  // the output's now; the buffer is used again when nobody holds it
-    return Output{KeyedTensor(layout, values), state->step.messages.all_finished, state->step.messages.any_finished,
-                  keep ? state : StepHandle()};
+    state->owner->look_up(*state, keep);
+    return finish_forward(layout, state, keep);
   });
+}
+
+Awaitable<ShardedEmbeddingBagCollection::Output> ShardedEmbeddingBagCollection::start_forward(
+    const KeyedJaggedTensor& input, bool finished, bool keep) {
+  StepHandle state = impl_->reserve();
+  impl_->start(*state, input, finished, keep);
+  return start_forward(std::move(state), keep);
+}
+
+Awaitable<ShardedEmbeddingBagCollection::Output> ShardedEmbeddingBagCollection::start_forward(StepHandle state,
+                                                                                              bool keep) {
+  TESSERA_CHECK(state && state->owner == impl_, "the batch was taken for this collection");
+  impl_->look_up(*state, keep);
+  return Awaitable<Output>(
+      [layout = layout_, state = std::move(state), keep] { return finish_forward(layout, state, keep); });
 }
 
 void ShardedEmbeddingBagCollection::start_backward(const Output& output, const Tensor& grad) {
@@ -408,37 +429,49 @@ void ShardedInputs::set_trace(Trace* trace) { impl_->side->trace = trace; }
 ShardedEmbeddingCollection::ShardedEmbeddingCollection(std::shared_ptr<ShardedCollection> impl)
     : ShardedEmbeddings(std::move(impl)) {}
 
+ShardedEmbeddingCollection::Output ShardedEmbeddingCollection::finish_forward(const StepHandle& state, bool keep) {
+  const auto& impl = state->owner;
+  impl->finish(*state);
+  Output out;
+  out.all_finished = state->step.messages.all_finished;
+  const CheckedBatch& batch = state->batch;
+  for (size_t s = 0; s < impl->wiring().table_features().size(); ++s) {
+    const TableFeature& table_feature = impl->wiring().table_features()[s];
+    const FeatureBags& of_feature = batch.original_feature_bags[s];
+    const int64_t ids = of_feature.ids;
+    round_output(*impl, table_feature, state->rows, state->layout.offset[s], ids, table_feature.dim);
+    JaggedTensor::Options o;
+    o.values = state->rows.narrow(state->layout.offset[s], ids * table_feature.dim).reshape({ids, table_feature.dim});
+    o.lengths = batch.original_lengths.narrow(of_feature.first_bag, of_feature.bags);
+    if (impl->options().need_indices) o.weights = batch.original_values.narrow(of_feature.first_id, ids);
+    out.values.emplace_back(table_feature.name, JaggedTensor(std::move(o)));
+  }
+  state->rows = {};
+  if (keep) out.state = state;
+  return out;
+}
+
 Awaitable<ShardedEmbeddingCollection::Output> ShardedEmbeddingCollection::forward(const KeyedJaggedTensor& input,
                                                                                   bool finished, bool keep) {
   StepHandle state = impl_->reserve();
   impl_->start(*state, input, finished, keep);
-  return forward(std::move(state), keep);
+  return Awaitable<Output>([state = std::move(state), keep] {
+    state->owner->look_up(*state, keep);
+    return finish_forward(state, keep);
+  });
 }
 
-Awaitable<ShardedEmbeddingCollection::Output> ShardedEmbeddingCollection::forward(StepHandle state, bool keep) {
+Awaitable<ShardedEmbeddingCollection::Output> ShardedEmbeddingCollection::start_forward(const KeyedJaggedTensor& input,
+                                                                                        bool finished, bool keep) {
+  StepHandle state = impl_->reserve();
+  impl_->start(*state, input, finished, keep);
+  return start_forward(std::move(state), keep);
+}
+
+Awaitable<ShardedEmbeddingCollection::Output> ShardedEmbeddingCollection::start_forward(StepHandle state, bool keep) {
   TESSERA_CHECK(state && state->owner == impl_, "the batch was taken for this collection");
   impl_->look_up(*state, keep);
-  return Awaitable<Output>([state = std::move(state), keep] {
-    const auto& impl = state->owner;
-    impl->finish(*state);
-    Output out;
-    out.all_finished = state->step.messages.all_finished;
-    const CheckedBatch& batch = state->batch;
-    for (size_t s = 0; s < impl->wiring().table_features().size(); ++s) {
-      const TableFeature& table_feature = impl->wiring().table_features()[s];
-      const FeatureBags& of_feature = batch.original_feature_bags[s];
-      const int64_t ids = of_feature.ids;
-      round_output(*impl, table_feature, state->rows, state->layout.offset[s], ids, table_feature.dim);
-      JaggedTensor::Options o;
-      o.values = state->rows.narrow(state->layout.offset[s], ids * table_feature.dim).reshape({ids, table_feature.dim});
-      o.lengths = batch.original_lengths.narrow(of_feature.first_bag, of_feature.bags);
-      if (impl->options().need_indices) o.weights = batch.original_values.narrow(of_feature.first_id, ids);
-      out.values.emplace_back(table_feature.name, JaggedTensor(std::move(o)));
-    }
-    state->rows = {};
-    if (keep) out.state = state;
-    return out;
-  });
+  return Awaitable<Output>([state = std::move(state), keep] { return finish_forward(state, keep); });
 }
 
 void ShardedEmbeddingCollection::start_backward(const Output& output,

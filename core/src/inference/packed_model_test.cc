@@ -207,9 +207,9 @@ TEST_F(Packing, NewerFormatsAreRefused) {
   std::string text = file_text(folder_.file("model/model.json"));
   const size_t at = text.find("\"version\": 1");
   ASSERT_NE(at, std::string::npos);
-  text.replace(at, 12, "\"version\": 3");
+  text.replace(at, 12, "\"version\": 4");
   write_text(folder_.file("model/model.json"), text);
-  EXPECT_THAT(opening(), testing::Pair(AllOf(HasSubstr("model format 3"), HasSubstr("up to 2")), Code::kUnimplemented));
+  EXPECT_THAT(opening(), testing::Pair(AllOf(HasSubstr("model format 4"), HasSubstr("up to 3")), Code::kUnimplemented));
 }
 
 TEST_F(Packing, TablesAreMappedNotRead) {

@@ -177,9 +177,9 @@ class Sharded : public ShardedPredictor {
     ShardedEmbeddingCollection::Output sequences;
   };
   Rows look_up(const KeyedJaggedTensor& batch, bool finished) {
-    auto bags = bags_.forward(batch, finished, false);
+    auto bags = bags_.start_forward(batch, finished, false);
     if (!sequences_) return {bags.wait(), {}};
-    auto sequences = sequences_->forward(batch, finished, false);
+    auto sequences = sequences_->start_forward(batch, finished, false);
     return {bags.wait(), sequences.wait()};
   }
 

@@ -203,12 +203,12 @@ void ModelTrainer::settle() {
 
 ModelTrainer::Rows ModelTrainer::look_up(const Batch& batch, TakenBatch taken, bool finished, bool train) {
   static const std::vector<DenseInput> none;
-  auto pooled = taken.pooled ? embeddings().forward(std::move(taken.pooled), train)
-                             : embeddings().forward(batch.sparse, finished, train);
+  auto pooled = taken.pooled ? embeddings().start_forward(std::move(taken.pooled), train)
+                             : embeddings().start_forward(batch.sparse, finished, train);
   sparse_ = drawn_ ? &drawn_->add_to(batch, train, embeddings().step()) : &batch.sparse;
   if (!sequences_) return {pooled.wait(), none};
-  auto rows = taken.sequences ? sequences_->forward(std::move(taken.sequences), train)
-                              : sequences_->forward(*sparse_, finished, train);
+  auto rows = taken.sequences ? sequences_->start_forward(std::move(taken.sequences), train)
+                              : sequences_->start_forward(*sparse_, finished, train);
   auto& of_pooled = pooled.wait();
   rows_ = rows.wait();
   return {of_pooled, row_inputs_->take(rows_.values)};

@@ -70,6 +70,7 @@ class Exported(MatrixOperators):
         self._row_inputs: List[Columns] = []
 
     def trace(self) -> None:
+        """Exports the module, and makes layers of the graph's nodes."""
         program = self._export()
         specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
         user = iter([*self._row_inputs, *self._dense_inputs()])

@@ -24,6 +24,7 @@ class Columns:
 
     @property
     def width(self) -> int:
+        """Values of a sample."""
         return sum(width for _, width in self.parts)
 
 
@@ -85,6 +86,7 @@ class Operators(_Graph):
         return replace(value, parts=parts, scale=None, shift=None)
 
     def taken(self, node: Any, by: str) -> _Value:
+        """The input that a layer named ``by`` takes from the node."""
         value = self._values.get(node) if isinstance(node, torch.fx.Node) else None
         if not isinstance(value, Columns):
             self.refuse(f"what {by} is given, {node},")
