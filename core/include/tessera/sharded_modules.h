@@ -253,6 +253,8 @@ class ShardedEmbeddings {
 
  protected:
   explicit ShardedEmbeddings(std::shared_ptr<ShardedCollection> impl);
+  // Takes a batch in: its ids are checked and sent to the ranks that have the rows.
+  StepHandle take_in(const KeyedJaggedTensor& input, bool finished, bool keep_for_backward);
   std::shared_ptr<ShardedCollection> impl_;
 };
 
@@ -268,12 +270,17 @@ class ShardedEmbeddingBagCollection : public ShardedEmbeddings {
   // Collective. An error in one rank's batch (an id out of range, a missing feature) fails the step on all ranks with
   // kInvalidArgument and "rank N: ..."; the next step may follow. A rank without further batches passes an empty one
   // and finished = true until all_finished.
-  Awaitable<Output> forward(const KeyedJaggedTensor& input, bool finished = false, bool keep_for_backward = true);
+  Awaitable<Output> forward(const KeyedJaggedTensor& input, bool finished = false, bool keep_for_backward = true) {
+    return forward(take_in(input, finished, keep_for_backward), keep_for_backward);
+  }
   // Runs the forward of a batch that ShardedInputs has taken. Collective.
   Awaitable<Output> forward(StepHandle taken, bool keep_for_backward = true);
   // The same, but rows are looked up and sent here, and not in wait(). So other collections may send theirs before this
   // one's are waited for. An update of the tables in between is not seen.
-  Awaitable<Output> start_forward(const KeyedJaggedTensor& input, bool finished = false, bool keep_for_backward = true);
+  Awaitable<Output> start_forward(const KeyedJaggedTensor& input, bool finished = false,
+                                  bool keep_for_backward = true) {
+    return start_forward(take_in(input, finished, keep_for_backward), keep_for_backward);
+  }
   Awaitable<Output> start_forward(StepHandle taken, bool keep_for_backward = true);
   // Collective. grad: [batch, sum of dims] of this rank's loss, on the output's device or in host memory. Call it once
   // for each forward.
@@ -309,8 +316,14 @@ class ShardedEmbeddingCollection : public ShardedEmbeddings {
     StepHandle state;
   };
   // These are like those of ShardedEmbeddingBagCollection.
-  Awaitable<Output> forward(const KeyedJaggedTensor& input, bool finished = false, bool keep_for_backward = true);
-  Awaitable<Output> start_forward(const KeyedJaggedTensor& input, bool finished = false, bool keep_for_backward = true);
+  Awaitable<Output> forward(const KeyedJaggedTensor& input, bool finished = false, bool keep_for_backward = true) {
+    return forward(take_in(input, finished, keep_for_backward), keep_for_backward);
+  }
+  Awaitable<Output> forward(StepHandle taken, bool keep_for_backward = true);
+  Awaitable<Output> start_forward(const KeyedJaggedTensor& input, bool finished = false,
+                                  bool keep_for_backward = true) {
+    return start_forward(take_in(input, finished, keep_for_backward), keep_for_backward);
+  }
   Awaitable<Output> start_forward(StepHandle taken, bool keep_for_backward = true);
   // grads: by output name, each [ids, dim]; a missing name has gradient 0.
   void backward(const Output& output, const std::vector<std::pair<std::string, Tensor>>& grads) {

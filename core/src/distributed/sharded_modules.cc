@@ -331,6 +331,12 @@ void ShardedEmbeddings::reset_stage_times() { impl_->times() = {}; }
 const StepTraffic& ShardedEmbeddings::last_traffic() const { return impl_->traffic(); }
 const ExchangeBytes<int64_t>& ShardedEmbeddings::bytes_sent() const { return impl_->bytes_sent(); }
 
+StepHandle ShardedEmbeddings::take_in(const KeyedJaggedTensor& input, bool finished, bool keep) {
+  StepHandle out = impl_->reserve();
+  impl_->start(*out, input, finished, keep);
+  return out;
+}
+
 ShardedEmbeddingBagCollection::ShardedEmbeddingBagCollection(std::shared_ptr<ShardedCollection> impl)
     : ShardedEmbeddings(std::move(impl)) {
   KeyedTensor::KeyLayout layout;
@@ -357,26 +363,12 @@ ShardedEmbeddingBagCollection::Output ShardedEmbeddingBagCollection::finish_forw
           keep ? state : StepHandle()};
 }
 
-Awaitable<ShardedEmbeddingBagCollection::Output> ShardedEmbeddingBagCollection::forward(const KeyedJaggedTensor& input,
-                                                                                        bool finished, bool keep) {
-  StepHandle state = impl_->reserve();
-  impl_->start(*state, input, finished, keep);
-  return forward(std::move(state), keep);
-}
-
 Awaitable<ShardedEmbeddingBagCollection::Output> ShardedEmbeddingBagCollection::forward(StepHandle state, bool keep) {
   TESSERA_CHECK(state && state->owner == impl_, "the batch was taken for this collection");
   return Awaitable<Output>([layout = layout_, state = std::move(state), keep] {
     state->owner->look_up(*state, keep);
     return finish_forward(layout, state, keep);
   });
-}
-
-Awaitable<ShardedEmbeddingBagCollection::Output> ShardedEmbeddingBagCollection::start_forward(
-    const KeyedJaggedTensor& input, bool finished, bool keep) {
-  StepHandle state = impl_->reserve();
-  impl_->start(*state, input, finished, keep);
-  return start_forward(std::move(state), keep);
 }
 
 Awaitable<ShardedEmbeddingBagCollection::Output> ShardedEmbeddingBagCollection::start_forward(StepHandle state,
@@ -451,21 +443,12 @@ ShardedEmbeddingCollection::Output ShardedEmbeddingCollection::finish_forward(co
   return out;
 }
 
-Awaitable<ShardedEmbeddingCollection::Output> ShardedEmbeddingCollection::forward(const KeyedJaggedTensor& input,
-                                                                                  bool finished, bool keep) {
-  StepHandle state = impl_->reserve();
-  impl_->start(*state, input, finished, keep);
+Awaitable<ShardedEmbeddingCollection::Output> ShardedEmbeddingCollection::forward(StepHandle state, bool keep) {
+  TESSERA_CHECK(state && state->owner == impl_, "the batch was taken for this collection");
   return Awaitable<Output>([state = std::move(state), keep] {
     state->owner->look_up(*state, keep);
     return finish_forward(state, keep);
   });
-}
-
-Awaitable<ShardedEmbeddingCollection::Output> ShardedEmbeddingCollection::start_forward(const KeyedJaggedTensor& input,
-                                                                                        bool finished, bool keep) {
-  StepHandle state = impl_->reserve();
-  impl_->start(*state, input, finished, keep);
-  return start_forward(std::move(state), keep);
 }
 
 Awaitable<ShardedEmbeddingCollection::Output> ShardedEmbeddingCollection::start_forward(StepHandle state, bool keep) {
