@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "tessera/abi/sharder.h"
 #include "tessera/data.h"
 #include "train/job_model.h"
 #include "train/same_job.h"
@@ -59,6 +60,7 @@ class Job : public test::JobTest {
 };
 
 TEST_F(Job, SaysThatRepeatedRowsOfDataParallelTablesDoNotTravel) {
+  if (!runtime().has(TSR_SHARDER_KIND, "data_parallel")) GTEST_SKIP() << "no sharder data_parallel is built here";
   const std::string once = "table_defaults.use_index_dedup=true";
   EXPECT_THAT(job({}, {once, "table_defaults.sharding=data_parallel"})->start().warnings,
               ElementsAre(StartsWith("use_index_dedup of table \"c0\" has no effect"), HasSubstr("table \"c1\"")));
