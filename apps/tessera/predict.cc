@@ -221,8 +221,9 @@ std::string reader_for(const Runtime& runtime, const std::string& reader, const 
   } catch (const Error&) {  // the name does not tell
     return reader;
   }
-  const auto id = [](const std::string& name) { return name.substr(0, name.find('?')); };
-  return id(opens) == id(inner) ? reader : str_cat(reader.substr(0, at), "(", opens, ")");
+  return plugin::parse_component_name(opens).id == plugin::parse_component_name(inner).id
+             ? reader
+             : str_cat(reader.substr(0, at), "(", opens, ")");
 }
 
 // Items are asked for what comes next, so a user's last event is one of the history and not the one to predict.

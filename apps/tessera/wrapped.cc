@@ -2,43 +2,50 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <iterator>
 #include <sstream>
+#include <vector>
 
 namespace tessera::cli {
 
-std::string wrapped(const std::string& text, const std::string& first, const std::string& next) {
-  std::istringstream words(text);
+namespace {
+
+// Parts in lines of at most kColumns, with `gap` between those of a line.
+std::string filled(const std::vector<std::string>& parts, const std::string& gap, const std::string& first,
+                   const std::string& next) {
   std::string out, line = first;
-  bool empty = true;  // no word is in the line yet
-  for (std::string word; words >> word; empty = false) {
-    if (!empty && line.size() + 1 + word.size() > kColumns) {
+  bool empty = true;  // no part is in the line yet
+  for (const std::string& part : parts) {
+    if (!empty && line.size() + gap.size() + part.size() > kColumns) {
       out += line + '\n';
       line = next;
       empty = true;
     }
-    line += (empty ? "" : " ") + word;
+    line += (empty ? "" : gap) + part;
+    empty = false;
   }
   return out + line.substr(0, line.find_last_not_of(' ') + 1) + '\n';
 }
 
+}  // namespace
+
+std::string wrapped(const std::string& text, const std::string& first, const std::string& next) {
+  std::istringstream words(text);
+  return filled({std::istream_iterator<std::string>(words), {}}, " ", first, next);
+}
+
 std::string fitted(const std::string& text, int stream) {
-  constexpr const char* kIndent = "  ";
+  const std::string gap = "  ";
   if (text.size() <= kColumns || text.find('\n') != std::string::npos || ::isatty(stream) != 1) return text + '\n';
-  constexpr std::string_view kGap = "  ";
-  if (text.find(kGap) == std::string::npos) return wrapped(text, "", kIndent);
-  std::string out, line;
-  for (size_t begin = 0, end = 0; begin < text.size(); begin = end) {
-    end = std::min(text.find(kGap, begin), text.size());
-    const std::string part = text.substr(begin, end - begin);
-    if (!line.empty() && line.size() + kGap.size() + part.size() > kColumns) {
-      out += line + '\n';
-      line = kIndent + part;
-    } else {
-      line += (line.empty() ? "" : kGap.data()) + part;
-    }
-    end = std::min(text.find_first_not_of(' ', end), text.size());
+  if (text.find(gap) == std::string::npos) return wrapped(text, "", gap);
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(gap, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = std::min(text.find_first_not_of(' ', end), text.size());
   }
-  return out + line + '\n';
+  return filled(parts, gap, "", gap);
 }
 
 }  // namespace tessera::cli

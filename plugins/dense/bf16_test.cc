@@ -18,14 +18,8 @@ namespace {
 using testing::HasSubstr;
 using namespace tessera_dense;
 
-// A layer with the option "precision", in the order of dense.cc.
-struct Bf16Case {
-  const char *id, *options;  // without the last brace
-  std::vector<std::vector<int64_t>> inputs;
-  std::vector<int64_t> bounds = {};
-};
-
-std::vector<Bf16Case> bf16_cases() {
+// The order is that of dense.cc.
+std::vector<PrecisionCase> bf16_cases() {
   return {
       {"mlp", R"({"layers": [70, 300, 150, 1])", {{203, 70}}},
       {"mlp", R"({"layers": [13, 50, 35, 16], "final_activation": "relu")", {{2113, 13}}},
@@ -42,16 +36,12 @@ std::vector<Bf16Case> bf16_cases() {
   };
 }
 
-std::string with_precision(const Bf16Case& c, const char* precision) {
-  return std::string(c.options) + R"(, "precision": ")" + precision + "\"}";
-}
-
 bool no_bf16() {
   TestHost host;
   return Layer(host, "linear", R"({"inputs": [1], "precision": "bfloat16"})").code != TSR_OK;
 }
 
-void run(Layer& layer, const Bf16Case& c) {
+void run(Layer& layer, const PrecisionCase& c) {
   layer.bounds = c.bounds;
   layer.with_inputs(c.inputs);
   layer.step();
@@ -74,7 +64,7 @@ double norm_of(const std::vector<float>& values) {
 TEST(Bf16, IsNearFloat32AndDiffersFromIt) {
   if (no_bf16()) GTEST_SKIP() << "this processor has no products in bfloat16";
   TestHost host(2);
-  for (const Bf16Case& c : bf16_cases()) {
+  for (const PrecisionCase& c : bf16_cases()) {
     Layer exact(host, c.id, with_precision(c, "float32")), rounded(host, c.id, with_precision(c, "bfloat16"));
     ASSERT_EQ(rounded.code, TSR_OK) << c.id << ": " << rounded.error();
     run(exact, c);
@@ -93,10 +83,10 @@ TEST(Bf16, IsNearFloat32AndDiffersFromIt) {
 // Small whole numbers are exact in bfloat16, and so are their sums in float32.
 TEST(Bf16, WholeNumbersAreExact) {
   if (no_bf16()) GTEST_SKIP() << "this processor has no products in bfloat16";
-  for (const Bf16Case& c : {Bf16Case{"linear", R"({"inputs": [33, 50], "width": 47)", {{75, 33}, {75, 50}}},
-                            Bf16Case{"linear", R"({"inputs": [64], "width": 130)", {{2500, 64}}},
-                            Bf16Case{"linear", R"({"inputs": [40], "width": 32)", {{1, 40}}},
-                            Bf16Case{"linear", R"({"inputs": [512], "width": 1)", {{70, 512}}}}) {
+  for (const PrecisionCase& c : {PrecisionCase{"linear", R"({"inputs": [33, 50], "width": 47)", {{75, 33}, {75, 50}}},
+                                 PrecisionCase{"linear", R"({"inputs": [64], "width": 130)", {{2500, 64}}},
+                                 PrecisionCase{"linear", R"({"inputs": [40], "width": 32)", {{1, 40}}},
+                                 PrecisionCase{"linear", R"({"inputs": [512], "width": 1)", {{70, 512}}}}) {
     std::vector<std::vector<std::vector<float>>> results;
     for (const char* precision : {"float32", "bfloat16"}) {
       TestHost host;
@@ -117,7 +107,7 @@ TEST(Bf16, WholeNumbersAreExact) {
 
 TEST(Bf16, ThreadsChangeNothing) {
   if (no_bf16()) GTEST_SKIP() << "this processor has no products in bfloat16";
-  for (const Bf16Case& c : bf16_cases()) {
+  for (const PrecisionCase& c : bf16_cases()) {
     std::vector<std::vector<std::vector<float>>> results;
     for (const uint32_t threads : {1u, 2u, 5u}) {
       TestHost host(threads);

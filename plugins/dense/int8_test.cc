@@ -18,14 +18,9 @@ namespace {
 using testing::HasSubstr;
 using namespace tessera_dense;
 
-struct Int8Case {
-  const char *id, *options;  // without the last brace
-  std::vector<std::vector<int64_t>> inputs;
-  std::vector<int64_t> bounds = {};
-  double tolerance = 0.05;  // of the largest output, which the roundings of all layers may move
-};
+constexpr double kTolerance = 0.05;  // of the largest output, which the roundings of all layers may move
 
-std::vector<Int8Case> int8_cases() {
+std::vector<PrecisionCase> int8_cases() {
   return {
       {"mlp", R"({"layers": [70, 300, 150, 1])", {{203, 70}}},
       {"mlp", R"({"layers": [70, 90, 33], "activation": "tanh", "norm": "layer")", {{301, 70}}},
@@ -41,10 +36,6 @@ std::vector<Int8Case> int8_cases() {
   };
 }
 
-std::string in_precision(const Int8Case& c, const char* precision) {
-  return std::string(c.options) + R"(, "precision": ")" + precision + "\"}";
-}
-
 // The largest difference of two layers' outputs, as a share of the largest value.
 double difference(const Layer& a, const Layer& b) {
   double most = 0, worst = 0;
@@ -55,7 +46,7 @@ double difference(const Layer& a, const Layer& b) {
   return worst / most;
 }
 
-void predict(Layer& layer, const Int8Case& c) {
+void predict(Layer& layer, const PrecisionCase& c) {
   ASSERT_EQ(layer.code, TSR_OK) << layer.error();
   layer.bounds = c.bounds;
   layer.with_inputs(c.inputs);
@@ -64,28 +55,28 @@ void predict(Layer& layer, const Int8Case& c) {
 }
 
 TEST(Int8Layers, AreNearFloat32AndTheSameForAnyThreads) {
-  for (const Int8Case& c : int8_cases()) {
+  for (const PrecisionCase& c : int8_cases()) {
     SCOPED_TRACE(std::string(c.id) + " " + c.options);
     TestHost host, threads(3);
-    Layer plain(host, c.id, in_precision(c, "float32")), rounded(host, c.id, in_precision(c, "int8"));
-    Layer divided(threads, c.id, in_precision(c, "int8"));
+    Layer plain(host, c.id, with_precision(c, "float32")), rounded(host, c.id, with_precision(c, "int8"));
+    Layer divided(threads, c.id, with_precision(c, "int8"));
     predict(plain, c);
     predict(rounded, c);
     predict(divided, c);
     const double apart = difference(plain, rounded);
     EXPECT_GT(apart, 0);
-    EXPECT_LT(apart, c.tolerance);
+    EXPECT_LT(apart, kTolerance);
     EXPECT_EQ(rounded.output.data, divided.output.data);
   }
 }
 
 TEST(Int8Layers, GiveTheSameBitsWithEveryInstructionSet) {
-  const Int8Case c{"linear", R"({"inputs": [133], "width": 117, "bias": false)", {{75, 133}}};
+  const PrecisionCase c{"linear", R"({"inputs": [133], "width": 117, "bias": false)", {{75, 133}}};
   std::vector<std::vector<float>> all;
   for (const char* isa : {"avx512", "avx2", "portable"}) {
     setenv("TESSERA_ISA", isa, 1);
     TestHost host;
-    Layer layer(host, c.id, in_precision(c, "int8"));
+    Layer layer(host, c.id, with_precision(c, "int8"));
     if (layer.code == TSR_UNAVAILABLE) continue;
     predict(layer, c);
     all.push_back(layer.output.data);

@@ -292,4 +292,15 @@ void check_gradient(Layer& layer, Matrix& at, const Matrix& gradient, const char
   }
 }
 
+// A layer with the option "precision".
+struct PrecisionCase {
+  const char *id, *options;  // without the last brace
+  std::vector<std::vector<int64_t>> inputs;
+  std::vector<int64_t> bounds = {};
+};
+
+[[maybe_unused]] std::string with_precision(const PrecisionCase& c, const char* precision) {
+  return std::string(c.options) + R"(, "precision": ")" + precision + "\"}";
+}
+
 }  // namespace

@@ -42,20 +42,24 @@ input = "top"
 label = "liked"
 )";
 
-TEST(ServeVectors, ScoresOfRequestsAreThoseOfFiles) {
-  const test::TestFolder folder;
-  std::string rows = "liked,photo,price,user\n";
-  for (int i = 0; i < 40; ++i) rows += str_cat(i % 2, ",0.", i % 7, " -1 2.5,", i % 3, ",u", i % 5, "\n");
-  std::string text = kPhotoJob;
-  text.replace(text.find("PATH"), 4, folder.write("rows.csv", rows));
-  const std::string config = folder.write("job.toml", text), scores = folder.file("scores.csv");
+// Trains and packs a job on these rows, and returns the score that the last one has in their file.
+double last_score(const test::TestFolder& folder, std::string job, const std::string& rows) {
+  job.replace(job.find("PATH"), 4, folder.write("rows.csv", rows));
+  const std::string config = folder.write("job.toml", job), scores = folder.file("scores.csv");
   for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
            {"train", "--config", config, "--save", folder.file("saved")},
            {"quantize", "--load", folder.file("saved"), "--save", folder.file("model"), "--weights", "fp32"},
            {"predict", "--model", folder.file("model"), "--data", folder.file("rows.csv"), "--output", scores}})
     test::succeed(command);
   const std::string all = test::contents(scores);
-  const double last = std::stod(all.substr(all.rfind(',') + 1));  // of row 39
+  return std::stod(all.substr(all.rfind(',') + 1));
+}
+
+TEST(ServeVectors, ScoresOfRequestsAreThoseOfFiles) {
+  const test::TestFolder folder;
+  std::string rows = "liked,photo,price,user\n";
+  for (int i = 0; i < 40; ++i) rows += str_cat(i % 2, ",0.", i % 7, " -1 2.5,", i % 3, ",u", i % 5, "\n");
+  const double last = last_score(folder, kPhotoJob, rows);
 
   Program program({test::tessera_path(), "serve", "--model", folder.file("model"), "--port", "0"});
   const int port = port_of(program);
@@ -86,17 +90,9 @@ TEST(ServeVectors, MayBeMissing) {
   std::string rows = "liked,photo,price,user\n";
   for (int i = 0; i < 40; ++i)
     rows += str_cat(i % 2, ',', i % 4 == 3 ? "" : "0.5 -1 2.5", ',', i % 3, ",u", i % 5, "\n");
-  std::string text = kPhotoJob;
-  text.replace(text.find("PATH"), 4, folder.write("rows.csv", rows));
-  text.replace(text.find("width = 3"), 9, "width = 3\nmissing = 0.25");
-  const std::string config = folder.write("job.toml", text), scores = folder.file("scores.csv");
-  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
-           {"train", "--config", config, "--save", folder.file("saved")},
-           {"quantize", "--load", folder.file("saved"), "--save", folder.file("model"), "--weights", "fp32"},
-           {"predict", "--model", folder.file("model"), "--data", folder.file("rows.csv"), "--output", scores}})
-    test::succeed(command);
-  const std::string all = test::contents(scores);
-  const double last = std::stod(all.substr(all.rfind(',') + 1));  // of row 39, which has no vector
+  std::string job = kPhotoJob;
+  job.replace(job.find("width = 3"), 9, "width = 3\nmissing = 0.25");
+  const double last = last_score(folder, job, rows);  // of a row without a vector
 
   Program program({test::tessera_path(), "serve", "--model", folder.file("model"), "--port", "0"});
   const int port = port_of(program);

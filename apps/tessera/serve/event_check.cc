@@ -71,7 +71,9 @@ std::string EventCheck::why_not(std::span<const tsr_reader_values> values, int64
     } catch (const Error& e) {
       const std::string_view what = e.what();  // row 0, column "NAME": ...
       constexpr std::string_view kEnd = "\": ";
-      return str_cat("column \"", checked.column.form().field, "\": ", what.substr(what.find(kEnd) + kEnd.size()),
+      const size_t begin = what.find(kEnd);
+      return str_cat("column \"", checked.column.form().field,
+                     "\": ", what.substr(begin == what.npos ? 0 : begin + kEnd.size()),
                      ", so no row with the event could be scored");
     }
   }

@@ -93,6 +93,10 @@ Tensor joined(Tensor& memory, const Tensor& first, const std::vector<int64_t>& t
 
 }  // namespace
 
+std::string counted_column(const std::string& feature) {
+  return sdk::Options(plugin::parse_component_name(feature).options).string("of", "");
+}
+
 std::vector<DrawnFeature> drawn_features(const Config& config, const std::vector<TableConfig>& tables,
                                          const Dataset& data) {
   std::vector<DrawnFeature> out;

@@ -18,6 +18,9 @@ namespace tessera {
 std::vector<DrawnFeature> drawn_features(const Config& config, const std::vector<TableConfig>& tables,
                                          const Dataset& data);
 
+// The column in which a drawn feature's popularity is counted; empty: it draws otherwise.
+std::string counted_column(const std::string& feature);
+
 // Tells the planner how many ids per sample a training step draws, for tables whose config has no pooling_factor.
 void count_drawn(const std::vector<DrawnFeature>& drawn, const std::vector<TableConfig>& tables,
                  PlannerOptions* options);

@@ -392,7 +392,7 @@ JobSetup set_up_job(const Runtime& runtime, const Config& given, const TrainJobO
   if (scores) start.monitor = scores->monitor();
   start.save_best = options.save_best;
   LearningRateSchedule table_rates(config.schedule.tables, steps), dense_rates(config.schedule.dense, steps);
-  for (std::string& warning : start_warnings({config, data, *model.trainer, steps, table_rates, dense_rates}))
+  for (std::string& warning : start_warnings({config, data, *model.trainer, metrics, steps, table_rates, dense_rates}))
     start.warnings.push_back(std::move(warning));
   return {.runtime = runtime,
           .config = std::move(config),

@@ -8,6 +8,7 @@
 #include "data/examples.h"
 #include "modules/graph_wiring.h"
 #include "plugin/component_name.h"
+#include "train/drawn_ids.h"
 #include "train/job_model.h"
 #include "train/job_setup.h"
 
@@ -36,10 +37,7 @@ void warn_of_rows_that_stay(ModelTrainer& trainer, Names& out) {
 std::set<std::string> columns_of_groups(const StartingJob& job) {
   std::set<std::string> out;
   for (const HeadConfig& h : job.config.heads) out.insert(h.groups);
-  for (const std::string& metric : job.config.metrics.names) {
-    const size_t at = metric.find("key=");
-    if (at != std::string::npos) out.insert(metric.substr(at + 4, metric.find('&', at) - at - 4));
-  }
+  for (const std::string& key : job.metrics.keys()) out.insert(key);
   return out;
 }
 
@@ -64,8 +62,7 @@ Names columns_without_table(const StartingJob& job, const std::set<std::string>&
   for (const TableConfig& t : job.data.tables) in_tables.insert(in_tables.end(), t.features.begin(), t.features.end());
   for (const TableConfig& t : job.config.tables) {  // a popularity is counted in a column
     for (const std::string& feature : t.features) {
-      const size_t at = is_drawn(feature) ? feature.find("of=") : std::string::npos;
-      if (at != std::string::npos) in_tables.push_back(feature.substr(at + 3, feature.find('&', at) - at - 3));
+      if (is_drawn(feature)) in_tables.push_back(counted_column(feature));
     }
   }
   for (const ColumnConfig& c : job.config.columns) {

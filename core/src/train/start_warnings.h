@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tessera/config.h"
+#include "tessera/metrics.h"
 #include "tessera/optim.h"
 #include "tessera/trainer.h"
 #include "train/job_data.h"
@@ -17,6 +18,7 @@ struct StartingJob {
   const Config& config;
   const JobData& data;
   ModelTrainer& trainer;
+  const HeadMetrics& metrics;
   int64_t steps = 0;  // of the run; JobSetup::kNoEnd: rows arrive without end
   const LearningRateSchedule &table_rates, &dense_rates;
 };
