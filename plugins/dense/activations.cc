@@ -1,4 +1,4 @@
-// Activations, softmax and dropout.
+// Activations and softmax.
 #include <cmath>
 
 #include "piece.h"
@@ -135,35 +135,6 @@ class SoftmaxPiece : public Piece {
   const RowLoops& loops_;
 };
 
-// Element i of a step is dropped depending on its random number. That is a function of the call's seed and step, of the
-// dropout's number in its layer, and of i, so backward needs no kept state.
-class DropoutPiece : public Piece {
- public:
-  DropoutPiece(int64_t width, double rate, uint64_t number)
-      : Piece(width, width), loops_(*choose_loops().of_rows), rate_(rate), number_(number) {}
-
-  void forward(const Run& run, const float* x, float* y, float*) override { scale(run, x, y); }
-  void backward(const Run& run, const float*, const float* dy, float* dx, const float*) override {
-    if (dx) scale(run, dy, dx);
-  }
-
- private:
-  void scale(const Run& run, const float* from, float* to) const {
-    const int64_t n = run.batch * in();
-    if (!run.call.trains || rate_ == 0) {
-      std::copy_n(from, n, to);
-      return;
-    }
-    const uint64_t key = random_key(run.call.seed, number_, run.call.step);
-    const uint32_t keys[] = {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)};
-    loops_.drop(n, keys, static_cast<uint32_t>(rate_ * 4294967296.0), static_cast<float>(1 / (1 - rate_)), from, to);
-  }
-
-  const RowLoops& loops_;
-  double rate_;
-  uint64_t number_;
-};
-
 [[noreturn]] void refuse_activation(const char* layer, const std::string& name) {
   std::vector<std::string> known;
   for (const ActivationName& a : kActivations) known.emplace_back(a.name);
@@ -173,17 +144,6 @@ class DropoutPiece : public Piece {
 }
 
 }  // namespace
-
-uint64_t random_key(uint64_t seed, uint64_t number, int64_t step) {
-  constexpr uint64_t kGolden = 0x9E3779B97F4A7C15u;
-  // the mixing function of splitmix64
-  const auto mixed = [](uint64_t z) {
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-  };
-  return mixed(mixed(seed + kGolden * number) + kGolden * static_cast<uint64_t>(step));
-}
 
 std::unique_ptr<Piece> make_activation(tessera::sdk::Host host, const char* layer, const std::string& name,
                                        int64_t width, double slope) {
@@ -208,9 +168,5 @@ std::unique_ptr<Piece> make_affine(int64_t width, double factor, double offset) 
 }
 
 std::unique_ptr<Piece> make_softmax(int64_t width) { return std::make_unique<SoftmaxPiece>(width); }
-
-std::unique_ptr<Piece> make_dropout(int64_t width, double rate, uint64_t number) {
-  return std::make_unique<DropoutPiece>(width, rate, number);
-}
 
 }  // namespace tessera_dense

@@ -3,6 +3,8 @@
 #include <bit>
 #include <cmath>
 
+#include "dropout.h"
+
 namespace tessera_dense {
 namespace {
 
@@ -81,6 +83,7 @@ Attention::Attention(const tessera::sdk::Setup& setup)
       loops_(*choose_loops().of_rows),
       heads_(setup.options.integer("heads", 1)),
       scale_(setup.options.number("scale", 0)),
+      dropout_(read_rate(setup.options, "dropout", 0)),
       length_(setup.options.integer("length", 0)) {
   tessera::sdk::joined_width(setup.options);
   prepare_products();
@@ -292,6 +295,14 @@ void Attention::weigh(const Tile& tile, const Visible& sees, const float* logits
   }
 }
 
+void Attention::drop(const ModuleCall& call, const Tile& tile, const float* from, float* to) const {
+  for (int64_t i = 0; i < tile.rows(); ++i) {
+    const int64_t row = (tile.base + tile.begin + i) * heads_ + tile.head;  // not of the queries: "last_rows" has fewer
+    drop_values(call, static_cast<uint64_t>(row), tile.first_key, tile.keys(), dropout_, from + i * tile.keys(),
+                to + i * tile.keys());
+  }
+}
+
 // Turns the gradients of weights into those of logits.
 void Attention::weigh_back(const Tile& tile, const Visible& sees, const Scratch& scratch) const {
   const int64_t keys = tile.keys();
@@ -318,6 +329,7 @@ void Attention::forward(const ModuleCall& call, tsr_module_context** context) {
   for_tiles(in, [&](const Tile& tile, const Visible& sees, const Scratch& scratch) {
     make_logits(in, tile, sees, scratch.logits);
     weigh(tile, sees, scratch.logits, scratch.logits);
+    if (drops(call)) drop(call, tile, scratch.logits, scratch.logits);
     const int64_t column = tile.head * in.value_width;
     multiply({'N', 'N', tile.rows(), in.value_width, tile.keys(), 1, scratch.logits, tile.keys(),
               in.v.rows + (tile.base + tile.first_key) * in.v.width + column, in.v.width, 0,
@@ -357,18 +369,23 @@ void Attention::add_partial_sums(const Inputs& in, const float* positions, const
   }
 }
 
-void Attention::back_tile(const Inputs& in, const Tile& tile, const Scratch& scratch, const Gradients& grads) const {
+void Attention::back_tile(const ModuleCall& call, const Inputs& in, const Tile& tile, const Scratch& scratch,
+                          const Gradients& grads) const {
   const Visible sees = visible(in, tile);
   make_logits(in, tile, sees, scratch.logits);
   weigh(tile, sees, scratch.logits, scratch.weights);
   const int64_t m = tile.rows(), keys = tile.keys(), wide = in.v.width, width = in.value_width;
   const int64_t row = tile.queries + tile.begin, key = tile.base + tile.first_key, column = tile.head * width;
   const float* dout = grads.out + row * wide + column;
+  // What softmax gave is needed below, and its logits are not. With other kinds it is the other way round.
+  float* applied = drops(call) && kind_ == Kind::kSoftmax ? scratch.logits : scratch.weights;
+  if (drops(call)) drop(call, tile, scratch.weights, applied);
   if (grads.v) {
-    multiply({'T', 'N', keys, width, m, 1, scratch.weights, keys, dout, wide, 1, grads.v + key * wide + column, wide});
+    multiply({'T', 'N', keys, width, m, 1, applied, keys, dout, wide, 1, grads.v + key * wide + column, wide});
   }
   multiply(
       {'N', 'T', m, keys, width, 1, dout, wide, in.v.rows + key * wide + column, wide, 0, scratch.gradients, keys});
+  if (drops(call)) drop(call, tile, scratch.gradients, scratch.gradients);
   weigh_back(tile, sees, scratch);
   if (!parameters_.empty()) add_bias_gradients(in, tile, sees, scratch.gradients, grads);
   const int64_t kw = in.key_width, kwide = in.q.width, kcolumn = tile.head * kw;
@@ -400,7 +417,8 @@ void Attention::backward(const ModuleCall& call, tsr_module_context*) {
   if (grads.k) std::fill_n(grads.k, in.k.count * in.q.width, 0.0f);
   if (grads.v) std::fill_n(grads.v, in.k.count * in.v.width, 0.0f);
   if (targets_) clear_gradient(call, call.inputs.size() - 1);
-  for_tiles(in, [&](const Tile& tile, const Visible&, const Scratch& scratch) { back_tile(in, tile, scratch, grads); });
+  for_tiles(
+      in, [&](const Tile& tile, const Visible&, const Scratch& scratch) { back_tile(call, in, tile, scratch, grads); });
   if (!parameters_.empty()) add_partial_sums(in, partial, partial + positions, call);
 }
 

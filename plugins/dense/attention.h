@@ -24,11 +24,11 @@ class TimeBuckets {
 };
 
 // Options: "heads" (1); "kind": "softmax", "silu" or "linear", of which the latter two divide by "length"; "scale" of
-// the products, by default 1 / sqrt(width of a head); those of AttentionMask; "bias": "none", "position", "time" or
-// "both", with "length" rows and "buckets" (128). Inputs: queries, keys and values with the same rows, or with
-// "last_rows" queries only of each sample's last rows; then as the options say "times" of the rows and "next_times" of
-// the samples, integers, and "targets", which RowCounts reads. Parameters: "position_bias" [2 length - 1], "time_bias"
-// [buckets + 1], which all heads share.
+// the products, by default 1 / sqrt(width of a head); "dropout" (0) of the weights; those of AttentionMask; "bias":
+// "none", "position", "time" or "both", with "length" rows and "buckets" (128). Inputs: queries, keys and values with
+// the same rows, or with "last_rows" queries only of each sample's last rows; then as the options say "times" of the
+// rows and "next_times" of the samples, integers, and "targets", which RowCounts reads. Parameters: "position_bias" [2
+// length - 1], "time_bias" [buckets + 1], which all heads share.
 class Attention : public tessera::sdk::Module {
  public:
   explicit Attention(const tessera::sdk::Setup& setup);
@@ -82,16 +82,21 @@ class Attention : public tessera::sdk::Module {
   void weigh_back(const Tile& tile, const Visible& sees, const Scratch& scratch) const;
   void add_bias_gradients(const Inputs& in, const Tile& tile, const Visible& sees, const float* dlogits,
                           const Gradients& grads) const;
+  bool drops(const tessera::sdk::ModuleCall& call) const { return call.trains && dropout_ > 0; }
+  // Drops values of a tile [rows, keys], those of the same weights at each call of a step.
+  void drop(const tessera::sdk::ModuleCall& call, const Tile& tile, const float* from, float* to) const;
   void add_partial_sums(const Inputs& in, const float* positions, const float* times,
                         const tessera::sdk::ModuleCall& call) const;
-  void back_tile(const Inputs& in, const Tile& tile, const Scratch& scratch, const Gradients& grads) const;
+  void back_tile(const tessera::sdk::ModuleCall& call, const Inputs& in, const Tile& tile, const Scratch& scratch,
+                 const Gradients& grads) const;
 
   tessera::sdk::Host host_;
   const RowLoops& loops_;
   int64_t heads_;
   enum class Kind { kSoftmax, kSilu, kLinear };
   Kind kind_ = Kind::kSoftmax;
-  double scale_;  // 0: by the width
+  double scale_;    // 0: by the width
+  double dropout_;  // the share of weights that training drops
   int64_t length_;
   AttentionMask mask_;
   bool position_bias_ = false, times_ = false, next_times_ = false, targets_ = false, last_rows_ = false;

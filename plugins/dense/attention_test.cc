@@ -113,6 +113,7 @@ TEST(Attention, HasTheGradientsOfItsLoss) {
   const Shape shape{{0, 3, 3, 4, 9}, 2, 2, 3};
   for (const char* options :
        {R"({"heads": 2, "scale": 2})", R"({"heads": 2, "causal": false, "window": 2})",
+        R"({"heads": 2, "dropout": 0.4})", R"({"heads": 2, "dropout": 0.4, "kind": "silu", "length": 6, "scale": 4})",
         R"({"heads": 2, "bias": "position", "length": 6})",
         R"({"heads": 2, "kind": "silu", "length": 6, "scale": 4, "bias": "position", "contextual": 2, "window": 1})"}) {
     SCOPED_TRACE(options);
@@ -174,10 +175,47 @@ TEST(Attention, ComputesOnlyTheLastRowsThatAreAsked) {
   }
 }
 
+// With values of one, a row's sum is that of its weights, which are a tenth each.
+TEST(Attention, DropsWeightsWhileTraining) {
+  TestHost host(2);
+  constexpr int64_t kRows = 200;
+  std::vector<int64_t> bounds, few;
+  for (int64_t s = 0; s <= kRows / 10; ++s) bounds.push_back(10 * s), few.push_back(2 * s);
+  Layer layer(host, "attention", R"({"causal": false, "dropout": 0.25})");
+  fill(layer, {bounds, 1, 2, 1});
+  std::fill(layer.inputs[0].data.begin(), layer.inputs[0].data.end(), 0.0F);
+  std::fill(layer.inputs[2].data.begin(), layer.inputs[2].data.end(), 1.0F);
+  ASSERT_EQ(layer.forward(), TSR_OK) << layer.error();
+  const std::vector<float> first = layer.output.data;
+  int64_t kept = 0;
+  for (const float sum : first) {
+    const float of_row = sum * 7.5F;  // each is divided by .75
+    EXPECT_NEAR(of_row, std::round(of_row), 1e-4);
+    kept += std::lround(of_row);
+  }
+  EXPECT_NEAR(static_cast<double>(kept), 0.75 * 10 * kRows, 80);  // about four deviations
+  Layer last(host, "attention", R"({"causal": false, "dropout": 0.25, "last_rows": true})");
+  fill(last, {bounds, 1, 2, 1});
+  last.all_bounds[0] = few;
+  last.with_inputs({{2 * kRows / 10, 2}, {kRows, 2}, {kRows, 1}});
+  std::fill(last.inputs[0].data.begin(), last.inputs[0].data.end(), 0.0F);
+  std::fill(last.inputs[2].data.begin(), last.inputs[2].data.end(), 1.0F);
+  ASSERT_EQ(last.forward(), TSR_OK) << last.error();
+  for (size_t i = 0; i < last.output.data.size(); ++i)
+    ASSERT_EQ(last.output.data[i], first[i / 2 * 10 + 8 + i % 2]) << "the same weights, however many rows are asked";
+  layer.step_number = 1;
+  ASSERT_EQ(layer.forward(), TSR_OK);
+  EXPECT_NE(layer.output.data, first);
+  layer.trains = false;
+  ASSERT_EQ(layer.forward(), TSR_OK);
+  EXPECT_THAT(layer.output.data, testing::Each(testing::FloatEq(1)));
+}
+
 TEST(Attention, SaysWhatDoesNotFit) {
   TestHost host;
-  for (const char* options : {R"({"kind": "silu"})", R"({"kind": "relu"})", R"({"heads": 0})", R"({"window": -1})",
-                              R"({"causal": false, "targets": true})", R"({"bias": "position"})", R"({"bias": "age"})"})
+  for (const char* options :
+       {R"({"kind": "silu"})", R"({"kind": "relu"})", R"({"heads": 0})", R"({"window": -1})",
+        R"({"causal": false, "targets": true})", R"({"bias": "position"})", R"({"bias": "age"})", R"({"dropout": 1})"})
     EXPECT_EQ(Layer(host, "attention", options).code, TSR_INVALID_ARGUMENT) << options;
   Layer layer(host, "attention", R"({"bias": "position", "length": 3})");
   fill(layer, {{0, 4}, 1, 2, 2});

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "dropout.h"
+
 namespace tessera_dense {
 namespace {
 
@@ -10,13 +12,6 @@ using tessera::sdk::MlpLayers;
 using tessera::sdk::Setup;
 
 constexpr double kDiceEps = 1e-8;  // value of the paper
-
-double rate_of(tessera::sdk::Options& options) {
-  const double rate = options.number("rate", 0.5);
-  if (!(rate >= 0 && rate < 1))
-    fail(TSR_INVALID_ARGUMENT, "option \"rate\" must be at least 0 and below 1, not ", rate);
-  return rate;
-}
 
 double positive(tessera::sdk::Options& options, const char* layer, const char* key, double otherwise) {
   const double value = options.number(key, otherwise);
@@ -60,7 +55,8 @@ void add_mlp(Chain& chain, const Setup& setup, const MlpLayers& shape, const std
     const std::string norm = k + 1 < shape.count() || activation != "none" ? shape.norm() : "none";
     // Batch norm subtracts a bias in front of it together with the mean. The bias's gradient would be rounding noise,
     // which an optimizer that scales gradients turns into steps.
-    chain.add(make_linear(host, shape.in(k), width, shape.bias() && norm != "batch", precision), name);
+    chain.add(make_linear(host, shape.in(k), width, shape.bias() && norm != "batch", precision, shape.init_std()),
+              name);
     if (norm == "layer") chain.add(make_layer_norm(host, width, 1e-5), name + "norm.");
     if (norm == "batch") chain.add(make_batch_norm(width, 1e-5, 0.1), name + "norm.");
     if (activation == kDice)
@@ -101,7 +97,7 @@ Linear::Linear(const Setup& setup) : ChainLayer(setup, "linear", needed_width(se
   const int64_t width = setup.options.integer("width", 1);
   if (width < 1) fail(TSR_INVALID_ARGUMENT, "option \"width\" must be above 0, not ", width);
   chain_.add(make_linear(setup.host, needed_width(setup.options, "linear"), width, setup.options.flag("bias", true),
-                         read_precision(setup.options)),
+                         read_precision(setup.options), tessera::sdk::read_init_std(setup.options)),
              "");
 }
 
@@ -160,7 +156,7 @@ Dice::Dice(const Setup& setup) : ChainLayer(setup, kDice, needed_width(setup.opt
 }
 
 Dropout::Dropout(const Setup& setup) : ChainLayer(setup, "dropout", needed_width(setup.options, "dropout")) {
-  chain_.add(make_dropout(needed_width(setup.options, "dropout"), rate_of(setup.options), 0), "");
+  chain_.add(make_dropout(needed_width(setup.options, "dropout"), read_rate(setup.options, "rate", 0.5), 0), "");
 }
 
 Softmax::Softmax(const Setup& setup) : ChainLayer(setup, "softmax", needed_width(setup.options, "softmax")) {

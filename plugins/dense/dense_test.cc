@@ -43,6 +43,11 @@ TEST(Mlp, ParametersAndNames) {
   EXPECT_THAT(mlp.parameters[3].shape, ElementsAre(2));
   EXPECT_THAT(mlp.inits, ElementsAre(TSR_INIT_NORMAL, TSR_INIT_CONSTANT, TSR_INIT_NORMAL, TSR_INIT_CONSTANT));
   EXPECT_THAT(mlp.spreads, ElementsAre(std::sqrt(2.0 / 8), 0, std::sqrt(2.0 / 7), 0));
+  EXPECT_THAT(Layer(host, "mlp", R"({"layers": [3, 5, 2], "init_std": 0.02})").spreads, ElementsAre(0.02, 0, 0.02, 0));
+  const char* other = R"({"layers": [3, 5, 2], "activation": "gelu", "init_std": 0.02})";  // which is not plain
+  EXPECT_THAT(Layer(host, "mlp", other).spreads, ElementsAre(0.02, 0, 0.02, 0));
+  EXPECT_THAT(Layer(host, "linear", R"({"inputs": [3], "init_std": 0.02})").spreads, ElementsAre(0.02, 0));
+  EXPECT_EQ(Layer(host, "linear", R"({"inputs": [3], "init_std": 0})").code, TSR_INVALID_ARGUMENT);
 }
 
 TEST(Mlp, ForwardEqualsNaiveLoops) {

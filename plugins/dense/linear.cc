@@ -1,5 +1,6 @@
 // The piece y = x W^T + b. Parameters "weight" [out, in] and "bias" [out].
 #include "piece.h"
+#include "tessera/sdk/layers.h"
 #include "weights.h"
 
 namespace tessera_dense {
@@ -7,10 +8,10 @@ namespace {
 
 class LinearPiece : public Piece {
  public:
-  LinearPiece(tessera::sdk::Host host, int64_t in, int64_t out, bool bias, Precision precision)
+  LinearPiece(tessera::sdk::Host host, int64_t in, int64_t out, bool bias, Precision precision, double init_std)
       : Piece(in, out), host_(host), loops_(choose_loops()), bias_(bias), weights_(host, precision) {
     weights_.add(in, out);
-    parameters_.push_back({"weight", {out, in}, tessera::sdk::xavier_normal(out, in)});
+    parameters_.push_back({"weight", {out, in}, tessera::sdk::matrix_init(init_std, out, in)});
     if (bias)
       parameters_.push_back({"bias", {out}});
     else
@@ -60,8 +61,9 @@ class LinearPiece : public Piece {
 
 }  // namespace
 
-std::unique_ptr<Piece> make_linear(tessera::sdk::Host host, int64_t in, int64_t out, bool bias, Precision precision) {
-  return std::make_unique<LinearPiece>(host, in, out, bias, precision);
+std::unique_ptr<Piece> make_linear(tessera::sdk::Host host, int64_t in, int64_t out, bool bias, Precision precision,
+                                   double init_std) {
+  return std::make_unique<LinearPiece>(host, in, out, bias, precision, init_std);
 }
 
 }  // namespace tessera_dense

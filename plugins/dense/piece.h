@@ -43,7 +43,9 @@ class Piece {
   int64_t in_, out_;
 };
 
-std::unique_ptr<Piece> make_linear(tessera::sdk::Host host, int64_t in, int64_t out, bool bias, Precision precision);
+// `init_std`: of the weights' start values, as read_init_std().
+std::unique_ptr<Piece> make_linear(tessera::sdk::Host host, int64_t in, int64_t out, bool bias, Precision precision,
+                                   double init_std = 0);
 // docs/layers.md has their names, of which this accepts all except kDice; throws Failure, naming `layer`, for others.
 std::unique_ptr<Piece> make_activation(tessera::sdk::Host host, const char* layer, const std::string& name,
                                        int64_t width, double slope = 0.01);
@@ -59,8 +61,6 @@ inline constexpr const char* kDice = "dice";
 std::unique_ptr<Piece> make_dice(tessera::sdk::Host host, int64_t width, double eps, double momentum);
 // `number` is that of the dropout within its layer; no two drop the same elements.
 std::unique_ptr<Piece> make_dropout(int64_t width, double rate, uint64_t number);
-// The key of a step's random numbers; `number` tells those of a layer apart.
-uint64_t random_key(uint64_t seed, uint64_t number, int64_t step);
 std::unique_ptr<Piece> make_affine(int64_t width, double factor, double offset);
 std::unique_ptr<Piece> make_softmax(int64_t width);
 

@@ -1,5 +1,6 @@
 #include "sequence_rows.h"
 
+#include "dropout.h"
 #include "weights.h"
 
 namespace tessera_dense {
@@ -216,11 +217,9 @@ void MaskRows::draw(const ModuleCall& call, float* masked) const {
   const int64_t count = call.inputs[0].shape[0];
   if (call.trains) {
     // Dropout of ones gives zeros where it drops.
-    const uint64_t key = random_key(call.seed, 0, call.step);
-    const uint32_t keys[] = {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)};
     std::fill_n(masked, count, 1.0F);
-    loops_.of_rows->drop(count, keys, static_cast<uint32_t>(rate_ * 4294967296.0), 1, masked, masked);
-    for (int64_t r = 0; r < count; ++r) masked[r] = 1 - masked[r];
+    drop_values(call, 0, 0, count, rate_, masked, masked);
+    for (int64_t r = 0; r < count; ++r) masked[r] = masked[r] == 0 ? 1.0F : 0.0F;
     return;
   }
   std::fill_n(masked, count, 0.0F);

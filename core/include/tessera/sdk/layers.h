@@ -104,13 +104,25 @@ inline int64_t joined_width(Options& options) {
   return width;
 }
 
+// The option "init_std" of layers with matrices: the deviation of the normal distribution from which their weights
+// start. 0: the option is not there, and it is xavier_normal()'s.
+inline double read_init_std(Options& options) {
+  const double std = options.number("init_std", 0);
+  if (options.has("init_std") && !(std > 0 && std::isfinite(std)))
+    fail(TSR_INVALID_ARGUMENT, "option \"init_std\" must be a deviation above 0, not ", std);
+  return std;
+}
+inline Init matrix_init(double init_std, int64_t out, int64_t in) {
+  return init_std > 0 ? normal(0, init_std) : xavier_normal(out, in);
+}
+
 // "mlp": a stack of linear layers. Each except the last is followed by a norm, an activation and dropout, if wanted.
 //
 // Options: {"inputs": [13], "widths": [512, 256, 64]}, the inputs' widths and each layer's output, or both as
 // {"layers": [13, 512, 256, 64]}. "activation": "relu" (default; docs/layers.md lists others). "final_activation":
 // after the last layer, "none" (default) or as above, then also with the norm. "bias": true. "dropout": 0. "norm":
-// "none", "layer" or, in the layer "mlp_batch_norm", "batch". The output is [batch, last]. Layer k has the parameters
-// "k.weight" [out, in] and "k.bias" [out].
+// "none", "layer" or, in the layer "mlp_batch_norm", "batch". "init_std": read_init_std(). The output is [batch, last].
+// Layer k has the parameters "k.weight" [out, in] and "k.bias" [out].
 class MlpLayers {
  public:
   // A layer with more options must read them first: without widths, any unread option is refused here.
@@ -120,7 +132,8 @@ class MlpLayers {
         final_activation_(options.string("final_activation", "none")),
         dropout_(options.number("dropout", 0)),
         bias_(options.flag("bias", true)),
-        norm_(options.string("norm", norm)) {
+        norm_(options.string("norm", norm)),
+        init_std_(read_init_std(options)) {
     const int64_t joined = joined_width(options);
     const std::vector<int64_t> outputs = options.integers("widths", {});
     if (widths_.empty() && joined > 0) widths_.push_back(joined);
@@ -138,7 +151,7 @@ class MlpLayers {
     if (norm_ != "none" && norm_ != "layer" && norm_ != "batch")
       fail(TSR_INVALID_ARGUMENT, "option \"norm\" is \"", norm_, "\", but must be none, layer or batch");
     for (size_t k = 0; k < count(); ++k) {
-      parameters_.push_back({std::to_string(k) + ".weight", {out(k), in(k)}, xavier_normal(out(k), in(k))});
+      parameters_.push_back({std::to_string(k) + ".weight", {out(k), in(k)}, matrix_init(init_std_, out(k), in(k))});
       parameters_.push_back({std::to_string(k) + ".bias", {out(k)}});
       if (k + 1 < count()) hidden_width_ += out(k);
       widest_ = std::max(widest_, out(k));
@@ -160,6 +173,7 @@ class MlpLayers {
   double dropout() const { return dropout_; }
   bool bias() const { return bias_; }
   const std::string& norm() const { return norm_; }
+  double init_std() const { return init_std_; }  // read_init_std()
 
   size_t count() const { return widths_.size() - 1; }
   int64_t in(size_t k) const { return widths_[k]; }
@@ -191,6 +205,7 @@ class MlpLayers {
   double dropout_;
   bool bias_;
   std::string norm_;
+  double init_std_;
   std::vector<Parameter> parameters_;
   int64_t hidden_width_ = 0;
   int64_t widest_ = 0;

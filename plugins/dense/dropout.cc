@@ -1,0 +1,64 @@
+#include "dropout.h"
+
+#include "piece.h"
+
+namespace tessera_dense {
+namespace {
+
+// The key of a step's random numbers.
+uint64_t random_key(uint64_t seed, uint64_t stream, int64_t step) {
+  constexpr uint64_t kGolden = 0x9E3779B97F4A7C15u;
+  // the mixing function of splitmix64
+  const auto mixed = [](uint64_t z) {
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+  };
+  return mixed(mixed(seed + kGolden * stream) + kGolden * static_cast<uint64_t>(step));
+}
+
+class DropoutPiece : public Piece {
+ public:
+  DropoutPiece(int64_t width, double rate, uint64_t number) : Piece(width, width), rate_(rate), number_(number) {}
+
+  void forward(const Run& run, const float* x, float* y, float*) override { drop(run, x, y); }
+  void backward(const Run& run, const float*, const float* dy, float* dx, const float*) override {
+    if (dx) drop(run, dy, dx);
+  }
+
+ private:
+  void drop(const Run& run, const float* from, float* to) const {
+    const int64_t n = run.batch * in();
+    if (run.call.trains && rate_ > 0)
+      drop_values(run.call, number_, 0, n, rate_, from, to);
+    else
+      std::copy_n(from, n, to);
+  }
+
+  double rate_;
+  uint64_t number_;
+};
+
+}  // namespace
+
+double read_rate(tessera::sdk::Options& options, const char* name, double otherwise) {
+  const double rate = options.number(name, otherwise);
+  if (!(rate >= 0 && rate < 1)) {
+    tessera::sdk::fail(TSR_INVALID_ARGUMENT, "option \"", name, "\" must be at least 0 and below 1, not ", rate);
+  }
+  return rate;
+}
+
+void drop_values(const tessera::sdk::ModuleCall& call, uint64_t stream, int64_t first, int64_t n, double rate,
+                 const float* from, float* to) {
+  const uint64_t key = random_key(call.seed, stream, call.step);
+  const uint32_t keys[] = {static_cast<uint32_t>(key) + static_cast<uint32_t>(first), static_cast<uint32_t>(key >> 32)};
+  const auto least = static_cast<uint32_t>(rate * 4294967296.0);
+  choose_loops().of_rows->drop(n, keys, least, static_cast<float>(1 / (1 - rate)), from, to);
+}
+
+std::unique_ptr<Piece> make_dropout(int64_t width, double rate, uint64_t number) {
+  return std::make_unique<DropoutPiece>(width, rate, number);
+}
+
+}  // namespace tessera_dense
