@@ -82,6 +82,10 @@ class DistributedModelParallel {
   // finding out would mean to wait. In host memory with several ranks, `grad` becomes `grad_buffer`, which the next
   // step overwrites; code that makes gradients elsewhere must set `grad` anew in each step. Collective.
   void all_reduce_gradients();
+  // Collective, optional before it. These dense parameters, or all, have their gradients, so that exchanges begin while
+  // others are computed. All ranks name the same ones, in any order.
+  void gradients_finished(const ParameterList& parameters);
+  void gradients_finished();
 
  private:
   void broadcast_dense();

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -193,8 +194,10 @@ class LayerGraph {
                                      const std::vector<DenseInput>& sequences = {},
                                      const std::vector<DenseInput>& ids = {}, const StepInfo& step = {});
   // `grads`: of forward's results; undefined: zeros. Adds to the parameters' gradients, and returns the gradient of
-  // `pooled`.
-  Tensor backward(const std::vector<Tensor>& grads);
+  // `pooled`. Calls `finished` behind each layer with its parameters, whose gradients then change no more; on a device
+  // they may not be there yet.
+  using FinishedGradients = std::function<void(const ParameterList&)>;
+  Tensor backward(const std::vector<Tensor>& grads, const FinishedGradients& finished = {});
   // The gradient of each sequence in the last backward, shaped like its rows; undefined: nothing takes it.
   const std::vector<Tensor>& sequence_gradients() const;
 

@@ -285,6 +285,9 @@ void DistributedModelParallel::broadcast_dense() {
   for (size_t i = 0; i < buffers_.size(); ++i) group_->broadcast(buffers_[i]->value, 0, {"dense buffers", i}).wait();
 }
 
+void DistributedModelParallel::gradients_finished(const ParameterList& parameters) { gradients_->finished(parameters); }
+void DistributedModelParallel::gradients_finished() { gradients_->all_finished(); }
+
 void DistributedModelParallel::all_reduce_gradients() {
   gradients_->all_reduce(sum_ ? 1.0f : 1.0f / static_cast<float>(group_->world_size()));
 }

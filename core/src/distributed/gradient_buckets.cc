@@ -10,7 +10,7 @@ GradientBuckets::GradientBuckets(ParameterList parameters, std::shared_ptr<Proce
     : parameters_(std::move(parameters)), group_(std::move(group)) {
   if (group_->world_size() == 1) return;
   for (size_t first = 0; first < parameters_.size();) {
-    Bucket bucket{first, first, {}, 0};
+    Bucket bucket{first, first, {}, 0, {}};
     DeviceStream* const place = parameters_[first]->value.stream();
     for (; bucket.last < parameters_.size() && parameters_[bucket.last]->value.stream() == place; ++bucket.last) {
       if (bucket.last > first && 4 * bucket.values >= bytes) break;
@@ -33,18 +33,38 @@ CallSite GradientBuckets::site_of(const Bucket& bucket) {
   return {"dense gradients", bucket.first, Carries::kGradients};
 }
 
-void GradientBuckets::all_reduce(float scale) {
-  for (const Bucket& bucket : buckets_) {
-    if (bucket.buffer.stream())
-      reduce_on_device(bucket, scale);
-    else
-      reduce(bucket, scale);
+void GradientBuckets::finished(const ParameterList& parameters) {
+  if (buckets_.empty()) return;
+  for (const ParameterPtr& p : parameters) finished_.insert(p.get());
+  for (; started_ < buckets_.size(); ++started_) {
+    Bucket& next = buckets_[buckets_.size() - 1 - started_];
+    if (next.buffer.stream() != nullptr) return;
+    for (size_t i = next.first; i < next.last; ++i) {
+      if (!finished_.contains(parameters_[i].get())) return;
+    }
+    start(next);
   }
 }
 
-void GradientBuckets::reduce(const Bucket& bucket, float scale) const {
-  float* const sums = bucket.buffer.data<float>();
-  float* flag = sums + bucket.values;
+void GradientBuckets::all_finished() { finished(parameters_); }
+
+void GradientBuckets::all_reduce(float scale) {
+  all_finished();
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    Bucket& bucket = buckets_[buckets_.size() - 1 - i];
+    if (bucket.buffer.stream() != nullptr) {
+      reduce_on_device(bucket, scale);
+      continue;
+    }
+    if (i >= started_) start(bucket);  // behind one on a device
+    end(bucket, scale);
+  }
+  started_ = 0;
+  finished_.clear();
+}
+
+void GradientBuckets::start(Bucket& bucket) const {
+  float* flag = bucket.buffer.data<float>() + bucket.values;
   for (size_t i = bucket.first; i < bucket.last; ++i) {
     Parameter& p = *parameters_[i];
     *flag++ = p.grad.defined() ? 1.0f : 0.0f;
@@ -56,8 +76,13 @@ void GradientBuckets::reduce(const Bucket& bucket, float scale) const {
       std::copy_n(p.grad.data<float>(), p.grad.numel(), place);
     }
   }
-  group_->all_reduce(bucket.buffer, ReduceOp::kSum, site_of(bucket)).wait();
-  flag = sums + bucket.values;
+  bucket.sum = group_->all_reduce(bucket.buffer, ReduceOp::kSum, site_of(bucket));
+}
+
+void GradientBuckets::end(Bucket& bucket, float scale) const {
+  bucket.sum.wait();
+  float* const sums = bucket.buffer.data<float>();
+  const float* flag = sums + bucket.values;
   for (size_t i = bucket.first; i < bucket.last; ++i) {
     if (*flag++ > 0) parameters_[i]->grad = parameters_[i]->grad_buffer;
   }

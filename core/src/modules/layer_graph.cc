@@ -475,7 +475,7 @@ const std::vector<Tensor>& LayerGraph::forward(const Tensor& dense, const Tensor
   return m.head_values;
 }
 
-Tensor LayerGraph::backward(const std::vector<Tensor>& grads) {
+Tensor LayerGraph::backward(const std::vector<Tensor>& grads, const FinishedGradients& finished) {
   Impl& m = *impl_;
   TESSERA_CHECK(grads.size() == m.heads.size(), "a gradient for each head");
   for (Value& value : m.values) value.grad = {};
@@ -484,6 +484,7 @@ Tensor LayerGraph::backward(const std::vector<Tensor>& grads) {
     for (size_t k = 0; k < node->outputs; ++k) node->grads[k] = m.values[node->first_output + k].grad;
     const std::vector<Tensor>& back = node->layer.backward(node->grads, node->wanted);
     for (size_t i = 0; i < node->inputs.size(); ++i) m.add_gradient(node->inputs[i], back[i]);
+    if (finished) finished(node->layer.parameters());
   }
   m.sequence_grads.clear();
   for (size_t i = 0; i < m.sequences; ++i) m.sequence_grads.push_back(m.values[kFirstSequence + i].grad);

@@ -233,6 +233,7 @@ Tensor ModelTrainer::train_dense(const Batch& batch, const Tensor& pooled, const
   const int64_t samples = batch.labels.numel();
   if (!samples && !step_.sum_over_ranks) {  // a rank without samples sends nothing and does no work
     losses_.push_back(0);
+    if (!sums_) parallel_->gradients_finished();
     return Tensor::empty({0, pooled.size(1)});
   }
   Stopwatch watch(trace_);
@@ -255,7 +256,11 @@ Tensor ModelTrainer::train_dense(const Batch& batch, const Tensor& pooled, const
   }
   losses_.push_back(loss);
   if (!std::isfinite(loss)) refuse_loss(loss, batch, pooled);
-  Tensor grad_pooled = layers_.backward(losses_of_heads_->gradients());
+  Tensor grad_pooled = sums_ ? layers_.backward(losses_of_heads_->gradients())
+                             : layers_.backward(losses_of_heads_->gradients(), [&](const ParameterList& of_layer) {
+                                 parallel_->gradients_finished(of_layer);
+                               });
+  if (!sums_) parallel_->gradients_finished();  // with the heads' learnt weights
   watch.lap(dense_backward_, "dense backward");
   return grad_pooled;
 }
