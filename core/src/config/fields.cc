@@ -69,7 +69,9 @@ const std::vector<Field<CommConfig>>& fields<CommConfig>() {
        "for cuda, `mpi` under mpirun, otherwise `tcp`."},
       {"timeout_s", &S::timeout_s, "seconds", "Deadline of connecting, and of every exchange between ranks.",
        range(1e-3, 1e6)},
-      {"bucket_mib", &S::bucket_mib, "MiB", "Size of the buckets in which dense gradients are all-reduced.",
+      {"bucket_mib", &S::bucket_mib, "MiB",
+       "Size of the buckets in which dense gradients are all-reduced. A bucket's exchange starts when its layers have "
+       "run backward.",
        range(1e-3, 1e5)},
       {"lossy", &S::lossy, "",
        "Data that the transport may send with less precision: `rows` (looked-up rows), "
