@@ -223,6 +223,29 @@ TEST_F(Values, TakesPartsOfTimes) {
               HasSubstr("take = \"hour\" gives numbers, so ids must be \"row\" or \"bucket\""));
 }
 
+TEST_F(Values, TimeIsCountedFromADay) {
+  const auto column = [](const char* take, const std::string& more = "") {
+    return str_cat("[[column]]\nname = \"", take, "\"\ncolumn = \"at\"\ntake = \"", take, "\"\n", more);
+  };
+  const std::string since = "since = \"2024-02-01 06:00\"\n", row = "ids = \"row\"\nrows = 100000\n";
+  const std::string text = "y,at\n1,2024-02-01 06:00\n0,2024-02-02T07:30:59Z\n1,1706859059\n";
+  const Dataset set = read(text, kLabel + column("days", since + row) + column("hours", since + row) +
+                                     column("minutes", since + "as = \"dense\"\n"));
+  const Batch batch = batch_of(set);
+  EXPECT_THAT(batch.sparse.values().to_vector<int32_t>(), ElementsAre(0, 1, 1, 0, 25, 25));
+  const auto minutes = batch.dense.to_vector<float>();
+  EXPECT_THAT(minutes, ElementsAre(0, testing::FloatNear(1530.983F, 1e-3F), minutes[1]));
+  EXPECT_EQ(batch_of(read("y,at\n1,1970-01-02 00:01\n", kLabel + column("minutes", row)))
+                .sparse.values()
+                .to_vector<int32_t>()[0],
+            1441);
+  EXPECT_THAT(error("y,at\n1,2024-02-01 05:59\n", kLabel + column("hours", since + row)),
+              HasSubstr("row 1, column \"at\": the time is earlier than since = \"2024-02-01 06:00\""));
+  EXPECT_THAT(error(text, kLabel + column("hour", since)), HasSubstr("counts no time, so its \"since\" has no effect"));
+  EXPECT_THAT(error(text, kLabel + column("days", row + "since = \"soon\"\n")),
+              HasSubstr("since is \"soon\", but must be a date as 2024-01-31"));
+}
+
 TEST_F(Values, AColumnOfTheFilesIsUsedTwice) {
   const std::string both =
       "[[column]]\nname = \"x\"\nas = \"dense\"\n[[column]]\nname = \"x_bucket\"\ncolumn = "

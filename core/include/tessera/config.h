@@ -217,6 +217,7 @@ struct ColumnConfig {
   std::string strip;
   std::vector<std::string> missing_words;
   std::string time_format;  // for `take`; empty: ISO 8601, or numbers since 1970
+  std::string since;        // ISO 8601, where days, hours and minutes begin; empty: 1970
   // For dense values and weights.
   std::optional<NumberOrWord> missing;
   std::vector<std::string> transform;

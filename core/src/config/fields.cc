@@ -290,15 +290,17 @@ const std::vector<Field<ColumnConfig>>& fields<ColumnConfig>() {
        range(0, 1e6)},
       {"take", &S::take, "",
        "Part of the field that becomes an id or a dense value. `value`: all of it; `missing`: 1 if it is empty, "
-       "otherwise 0. Of a date or time: `hour` (0 to 23), `weekday` (0 is Monday), `month` (0 to 11), `days` since "
-       "1970.",
-       one_of("value", "missing", "hour", "weekday", "month", "days")},
+       "otherwise 0. Of a date or time: `hour` (0 to 23), `weekday` (0 is Monday), `month` (0 to 11), and `days`, "
+       "`hours` or `minutes` since 1970 or `since`.",
+       one_of("value", "missing", "hour", "weekday", "month", "days", "hours", "minutes")},
       {"decimal", &S::decimal, "", "Decimal sign of numbers in text: `,` for `65,5`. Empty: `.`"},
       {"strip", &S::strip, "", "Characters that are left out of numbers in text, as in `$%,`."},
       {"missing_words", &S::missing_words, "",
        "Words that stand for a missing number or time, as `unknown` does. NA, null and the like then do as well."},
       {"time_format", &S::time_format, "",
        "Form of the dates and times that `take` reads, as `%d.%m.%Y %H:%M`. Empty: ISO 8601, or numbers since 1970."},
+      {"since", &S::since, "",
+       "Date or time, as `2024-01-31`, from which `days`, `hours` and `minutes` count. Empty: 1970."},
       {"missing", &S::missing, "",
        "Value of an empty field of `dense` and `weight`, before `transform`: a number, or "
        "`mean` or `median` of the training rows. For a `vector`, a number, which is each of its values. Unset: an "

@@ -26,6 +26,7 @@ void check_cross(const std::string& name, const ColumnConfig& c) {
   refuse("take", c.take != unset.take);
   refuse("missing_words", !c.missing_words.empty());
   refuse("time_format", !c.time_format.empty());
+  refuse("since", !c.since.empty());
   if (c.cross.size() < 2)
     fail(Code::kInvalidArgument, "[[column]] \"", name, "\" is a cross of one column: name two or more");
 }
@@ -56,6 +57,16 @@ void check_time_format(const std::string& name, const ColumnConfig& c) {
     fail(Code::kInvalidArgument, "[[column]] \"", name, "\": time_format \"", c.time_format, "\" ", why);
 }
 
+void check_since(const std::string& name, const ColumnConfig& c) {
+  if (c.since.empty()) return;
+  if (!counts_time(c))
+    fail(Code::kInvalidArgument, "[[column]] \"", name, "\" counts no time, so its \"since\" has no effect: leave it ",
+         "out, or set take = \"days\", \"hours\" or \"minutes\"");
+  if (!sdk::time_of(c.since))
+    fail(Code::kInvalidArgument, "[[column]] \"", name, "\": since is ", sdk::shown_text(c.since),
+         ", but must be a date as 2024-01-31, with or without a time after it as 12:34:56");
+}
+
 }  // namespace
 
 // Checks the keys that describe a field's text.
@@ -82,6 +93,7 @@ void check_field(const std::string& name, const ColumnConfig& c) {
           "\" are part of the number");
   check_missing_words(name, c, number);
   check_time_format(name, c);
+  check_since(name, c);
   if (c.positive.empty()) return;
   if (c.threshold) wrong(" has positive, so it has no threshold: leave one of them out");
   if (c.real) wrong(" has positive, so it is not real: leave one of them out");

@@ -50,15 +50,26 @@ bool is_missing(const ColumnConfig& c, std::string_view field) {
 
 int64_t floor_divided(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
 
-double taken_of(int64_t nanoseconds, const std::string& take) {
+// A unit that is counted, in nanoseconds; 0: `take` counts nothing.
+int64_t unit_of(const std::string& take) {
+  return take == "days" ? kDay : take == "hours" ? 3600 * kSecond : take == "minutes" ? 60 * kSecond : 0;
+}
+
+double counted(int64_t nanoseconds, const ColumnConfig& c) {
+  const int64_t from = nanoseconds - (c.since.empty() ? 0 : sdk::time_of(c.since)->nanoseconds);
+  const int64_t unit = unit_of(c.take), whole = floor_divided(from, unit);
+  if (from < 0 && !c.since.empty()) throw NoNumber(str_cat("the time is earlier than since = \"", c.since, '"'));
+  return static_cast<double>(whole) + static_cast<double>(from - whole * unit) / static_cast<double>(unit);
+}
+
+double taken_of(int64_t nanoseconds, const ColumnConfig& c) {
+  const std::string& take = c.take;
+  if (counts_time(c)) return counted(nanoseconds, c);
   const int64_t day = floor_divided(nanoseconds, kDay);
   if (take == "hour") return static_cast<double>((nanoseconds - day * kDay) / (3600 * kSecond));
   if (take == "weekday") return static_cast<double>((day % 7 + 10) % 7);  // 0 is Monday; day 0 was a Thursday
-  if (take == "month") {
-    const std::chrono::year_month_day date{std::chrono::sys_days(std::chrono::days(day))};
-    return static_cast<double>(static_cast<unsigned>(date.month()) - 1);
-  }
-  return static_cast<double>(day) + static_cast<double>(nanoseconds - day * kDay) / static_cast<double>(kDay);
+  const std::chrono::year_month_day date{std::chrono::sys_days(std::chrono::days(day))};
+  return static_cast<double>(static_cast<unsigned>(date.month()) - 1);
 }
 
 // True if every `mark` stands between groups of digits: at most three first, then two or three, and three at the end.
@@ -98,6 +109,7 @@ std::string plain_number(const ColumnConfig& c, std::string_view text) {
 }  // namespace
 
 bool takes_time(const ColumnConfig& c) { return c.take != "value" && c.take != "missing"; }
+bool counts_time(const ColumnConfig& c) { return unit_of(c.take) != 0; }
 
 int64_t rows_taken(const ColumnConfig& c) {
   return c.take == "hour" ? 24 : c.take == "weekday" ? 7 : c.take == "month" ? 12 : c.take == "missing" ? 2 : 0;
@@ -112,7 +124,7 @@ double number_in(const ColumnConfig& c, std::string_view text) {
   const bool missing = is_missing(c, field);
   if (c.take == "missing") return missing ? 1 : 0;
   if (missing) return kMissing;
-  if (takes_time(c)) return taken_of(time_in(field, c.time_format), c.take);
+  if (takes_time(c)) return taken_of(time_in(field, c.time_format), c);
   const bool written = !c.decimal.empty() || !c.strip.empty();
   const auto number = sdk::number_of(written ? std::string_view(plain_number(c, field)) : field);
   if (!number) throw NoNumber(sdk::no_number(text));

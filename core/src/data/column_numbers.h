@@ -21,8 +21,10 @@ class NoNumber : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// True if `take` needs a date or time: hour, weekday, month, days.
+// True if `take` needs a date or time: hour, weekday, month, days, hours, minutes.
 bool takes_time(const ColumnConfig& column);
+// True if it counts from a time on: days, hours, minutes.
+bool counts_time(const ColumnConfig& column);
 // Number of ids that `take` gives: 24 hours, 7 weekdays, 12 months, 2 for `missing`; 0: any number.
 int64_t rows_taken(const ColumnConfig& column);
 // True if numbers must be parsed from text here, whatever the reader could do.

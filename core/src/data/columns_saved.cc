@@ -59,6 +59,7 @@ Columns::Columns(const std::string& text, const std::string& source) : learned_(
     j.read("strip", c.strip);
     j.read("missing_words", c.missing_words);
     j.read("time_format", c.time_format);
+    j.read("since", c.since);
     j.read("positive", c.positive);
     if (j.has("missing")) c.missing = missing_of(j);
     j.read("width", c.width);
@@ -95,6 +96,7 @@ nlohmann::ordered_json Columns::described(const Column& column) {
   if (!c.strip.empty()) j["strip"] = c.strip;
   if (!c.missing_words.empty()) j["missing_words"] = c.missing_words;
   if (!c.time_format.empty()) j["time_format"] = c.time_format;
+  if (!c.since.empty()) j["since"] = c.since;
   if (!c.positive.empty()) j["positive"] = c.positive;
   if (c.missing && !c.missing->word.empty())
     j["missing"] = c.missing->word;
