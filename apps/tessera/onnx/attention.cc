@@ -70,7 +70,7 @@ OnnxValues write_attention(OnnxLayer& l) {
   const auto heads = l.option<int64_t>("heads", 1), length = l.option<int64_t>("length", 0);
   const auto kind = l.option<std::string>("kind", "softmax"), bias = l.option<std::string>("bias", "none");
   if (bias == "time" || bias == "both") l.refuse("its bias \"", bias, "\" of times is not supported");
-  l.ignore({"last_rows", "buckets", "next_times"});
+  l.ignore({"last_rows", "buckets", "next_times", "dropout"});
   const int64_t head_width = q.width / heads;
   double scale = l.option("scale", 0.0);
   if (scale == 0) scale = 1 / std::sqrt(static_cast<double>(head_width));

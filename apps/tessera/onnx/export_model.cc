@@ -77,7 +77,7 @@ class ModelWriter {
       layer.parameters[name] = {g_.tensor(str_cat(spec.name, '.', name), tensor), {shape.begin(), shape.end()}};
     }
     for (const GraphLink& link : wiring_.inputs[index]) layer.inputs.push_back(value(link));
-    layer.ignore({"precision"});  // the file says nothing about how its products are rounded
+    layer.ignore({"precision", "init_std"});  // a file says nothing of rounding products, nor of start values
     outputs_[index] = writer->second(layer);
     layer.finish();
   }

@@ -56,10 +56,14 @@ TEST_F(ModelExport, WritesInputsOutputsAndTables) {
   EXPECT_THAT(contents(file("i.onnx")), Not(HasSubstr("c0.weight")));
 }
 
-// How products are rounded is no part of the model.
-TEST_F(ModelExport, TakesLayersWithAPrecision) {
+// How products are rounded, and how training starts and drops, is no part of the model.
+TEST_F(ModelExport, TakesLayersWithOptionsOfTraining) {
   const std::string model = trained("dcn_v2", {"--set", R"(layer.cross.options={layers = 3, precision = "float32"})"});
   EXPECT_THAT(succeed({"model", "export", model, "--onnx", file("p.onnx")}), HasSubstr("outputs: click"));
+  const std::string sequences =
+      trained("sasrec", {"--set", "layer.q1.options={width = 16, init_std = 0.02}", "--set",
+                         "layer.attention1.options={heads = 2, dropout = 0.1}"});
+  EXPECT_THAT(succeed({"model", "export", sequences, "--onnx", file("s.onnx")}), HasSubstr("outputs: click"));
 }
 
 // A table is written without ONNX.
