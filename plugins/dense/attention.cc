@@ -377,7 +377,7 @@ void Attention::back_tile(const ModuleCall& call, const Inputs& in, const Tile& 
   const int64_t m = tile.rows(), keys = tile.keys(), wide = in.v.width, width = in.value_width;
   const int64_t row = tile.queries + tile.begin, key = tile.base + tile.first_key, column = tile.head * width;
   const float* dout = grads.out + row * wide + column;
-  // What softmax gave is needed below, and its logits are not. With other kinds it is the other way round.
+  // A softmax's weights are needed below, and its logits are not. With other kinds it is the other way round.
   float* applied = drops(call) && kind_ == Kind::kSoftmax ? scratch.logits : scratch.weights;
   if (drops(call)) drop(call, tile, scratch.weights, applied);
   if (grads.v) {

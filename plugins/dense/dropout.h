@@ -1,4 +1,4 @@
-// Values that training drops: a layer's element is set to 0 with some probability, and otherwise divided by one minus it.
+// Values that training drops: an element is set to 0 with some probability, and otherwise divided by one minus it.
 #pragma once
 
 #include "loops.h"
