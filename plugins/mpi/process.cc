@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +19,7 @@ constexpr uint64_t kChannels = static_cast<uint64_t>(Channel::kCount);
 constexpr uint64_t kTagsOfGroup = kTagSlots * kChannels;
 // How long a rank that survived a failure waits at its end for the others to end as well.
 constexpr double kFarewell_s = 5;
+constexpr int kLowestPriority = 19;
 
 }  // namespace
 
@@ -34,6 +36,8 @@ Process& Process::instance() {
   static Process* const process = new Process;
   return *process;
 }
+
+long processors() { return sysconf(_SC_NPROCESSORS_ONLN); }
 
 // --- start -----------------------------------------------------------------------------------------------------------
 
@@ -129,7 +133,17 @@ void Process::finalise(int status) {
   while (MPI_Test(&all_ended, &ended, MPI_STATUS_IGNORE) == MPI_SUCCESS && ended == 0 && Clock::now() < deadline) {
     usleep(100);
   }
-  if (ended != 0) MPI_Finalize();
+  if (ended == 0) return;
+  let_launcher_go_first();
+  MPI_Finalize();
+}
+
+// In MPI_Finalize a rank tells the launcher that it ends, and waits 2 s for its answer (PMIx_Finalize). A launcher that
+// has to share few processors with hundreds of ranks, which all end now, answers too late, and reports ranks that have
+// not called MPI_Finalize. It takes turns before threads of low priority.
+void Process::let_launcher_go_first() const {
+  const auto here = std::count(hosts_.begin(), hosts_.end(), host_of(rank_));
+  if (here > processors()) setpriority(PRIO_PROCESS, 0, kLowestPriority);
 }
 
 // --- groups ----------------------------------------------------------------------------------------------------------

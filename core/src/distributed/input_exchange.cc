@@ -26,7 +26,11 @@ class KnownToAll : public Error {
 
 InputExchange::InputExchange(std::shared_ptr<ProcessGroup> group, const RankWiring& own, const JobFingerprint& job,
                              std::shared_ptr<ProcessGroup> steps)
-    : group_(std::move(group)), steps_(std::move(steps)), own_(own), job_(job) {}
+    : group_(std::move(group)),
+      steps_(std::move(steps)),
+      own_(own),
+      job_(job),
+      grid_(HeaderGrid::of(group_->world_size(), group_->local_world_size())) {}
 
 void InputExchange::run(const RoutedBatch& batch, bool finished, const std::string& error, IdMessages& messages,
                         ReceivedBatch& received, Stopwatch& watch) {
@@ -59,6 +63,7 @@ void InputExchange::send_headers(const RoutedBatch& batch, bool finished, bool e
                                  Stopwatch& watch) {
   const int world = group_->world_size(), own = group_->rank();
   const int64_t block = kHeaderBytes + inline_payload_;
+  messages.grid = grid_;
   messages.inline_payload = inline_payload_;
   messages.headers.resize(world);
   PeerHeader h;
@@ -68,7 +73,8 @@ void InputExchange::send_headers(const RoutedBatch& batch, bool finished, bool e
   for (int peer = 0; peer < world; ++peer) {
     if (peer != own) h.largest = std::max(h.largest, batch.payload_bytes[peer]);
   }
-  uint8_t* to = messages.header_send.ensure((world - 1) * block).data<uint8_t>();
+  const int64_t bytes = (grid_.is_direct() ? world - 1 : world) * block;
+  uint8_t* const blocks = messages.header_send.ensure(bytes).data<uint8_t>();
   for (int peer = 0; peer < world; ++peer) {
     if (!error) {
       h.num_bags = batch.parts[peer].bags;
@@ -77,6 +83,7 @@ void InputExchange::send_headers(const RoutedBatch& batch, bool finished, bool e
     }
     messages.headers[peer] = h;
     if (peer == own) continue;
+    uint8_t* const to = blocks + (grid_.is_direct() ? peer - (peer > own) : grid_.place_of(peer)) * block;
     std::memcpy(to, &h, sizeof(h));
     const int64_t payload = h.largest <= inline_payload_ ? batch.payload_bytes[peer] : 0;
     if (payload) {
@@ -84,22 +91,41 @@ void InputExchange::send_headers(const RoutedBatch& batch, bool finished, bool e
     }
     std::memset(to + kHeaderBytes + payload, 0,
                 inline_payload_ - payload);  // what lies in this memory is nobody else's business
-    to += block;
   }
-  messages.header_recv.ensure((world - 1) * block);
-  if (world == 1) return;
-  messages.header_counts.assign(world, block);
-  messages.header_counts[own] = 0;
-  watch.wait(group_->all_to_all_v(messages.header_send.tensor().first({(world - 1) * block}), messages.header_counts,
-                                  messages.header_recv.tensor().first({(world - 1) * block}), messages.header_counts,
-                                  {"step header", job_.all, Carries::kIds}));
+  messages.header_recv.ensure(bytes);
+  if (world > 1) exchange_headers(messages, block, watch);
+}
+
+// Through a grid, the block of this rank for itself stays here: it is never read.
+void InputExchange::exchange_headers(IdMessages& messages, int64_t block, Stopwatch& watch) const {
+  const int world = group_->world_size(), own = group_->rank();
+  std::vector<int64_t>& counts = messages.header_counts;
+  counts.assign(world, 0);
+  const auto exchange = [&](int64_t bytes, const char* label) {
+    watch.wait(group_->all_to_all_v(messages.header_send.tensor().first({bytes}), counts,
+                                    messages.header_recv.tensor().first({bytes}), counts,
+                                    {label, job_.all, Carries::kIds}));
+  };
+  if (grid_.is_direct()) {
+    for (int peer = 0; peer < world; ++peer) counts[peer] = peer != own ? block : 0;
+    return exchange((world - 1) * block, "step header");
+  }
+  for (int peer = 0; peer < world; ++peer) counts[peer] = grid_.same_row(own, peer) ? grid_.rows * block : 0;
+  exchange(world * block, "step header");
+  uint8_t* to = messages.header_send.data<uint8_t>();
+  for (int row = 0; row < grid_.rows; ++row) {
+    for (int column = 0; column < grid_.columns; ++column, to += block) {
+      std::memcpy(to, messages.header_recv.data<uint8_t>() + (column * grid_.rows + row) * block, block);
+    }
+  }
+  for (int peer = 0; peer < world; ++peer) counts[peer] = grid_.same_column(own, peer) ? grid_.columns * block : 0;
+  exchange(world * block, "step headers of a row");
 }
 
 // True: a rank announced an error.
 bool InputExchange::read_headers(const RoutedBatch& batch, IdMessages& messages) {
   const int world = group_->world_size(), own = group_->rank();
   const int64_t id_routes = own_.num_id_routes;
-  const uint8_t* from = messages.header_recv.data<uint8_t>();
   bool any_error = false;
   int64_t largest = 0;
   messages.all_finished = true;
@@ -113,9 +139,10 @@ bool InputExchange::read_headers(const RoutedBatch& batch, IdMessages& messages)
                                     ? batch.payload.data<uint8_t>() + batch.parts[peer].begin
                                     : nullptr;
     } else {
+      const uint8_t* const from = messages.header_recv.data<uint8_t>() +
+                                  (peer - (grid_.is_direct() && peer > own)) * (kHeaderBytes + messages.inline_payload);
       std::memcpy(&h, from, sizeof(h));
       messages.payloads[peer] = from + kHeaderBytes;
-      from += kHeaderBytes + messages.inline_payload;
     }
     if (h.magic != PeerHeader::kMagic || !plausible(h.num_ids) || !plausible(h.num_bags) ||
         !plausible(h.presence_words) || !plausible(h.largest)) {

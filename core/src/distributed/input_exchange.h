@@ -12,6 +12,7 @@
 #include "distributed/routed_batch.h"
 #include "distributed/stopwatch.h"
 #include "tessera/process_group.h"
+#include "wiring/header_grid.h"
 #include "wiring/wiring.h"
 
 namespace tessera {
@@ -25,15 +26,18 @@ struct IdMessages {
   std::vector<PeerHeader> headers;  // by peer
   Buffer header_send{DType::kUInt8}, header_recv{DType::kUInt8};
   std::vector<int64_t> header_counts;
+  HeaderGrid grid;             // the way of the headers
   int64_t inline_payload = 0;  // capacity after each header, in bytes
   Buffer payload_recv{DType::kUInt8};
   std::vector<int64_t> payload_recv_bytes;  // by peer
   bool in_second = false;                   // a payload was larger than that: all came in a second exchange
   std::vector<const uint8_t*> payloads;     // as they arrived, by peer
   bool all_finished = false, any_finished = false;
-  // The message to another rank: a header, the inline payload, and the whole payload if the inline one was too small.
-  int64_t bytes_to(const RoutedBatch& batch, int peer) const {
-    return kHeaderBytes + inline_payload + (in_second ? batch.payload_bytes[peer] : 0);
+  // The messages from rank `own` to another one: headers with their inline payloads, and the whole payload if the inline
+  // one was too small.
+  int64_t bytes_to(const RoutedBatch& batch, int own, int peer) const {
+    return grid.blocks_between(own, peer) * (kHeaderBytes + inline_payload) +
+           (in_second ? batch.payload_bytes[peer] : 0);
   }
 };
 
@@ -59,6 +63,7 @@ class InputExchange {
 
  private:
   void send_headers(const RoutedBatch& batch, bool finished, bool error, IdMessages& messages, Stopwatch& watch);
+  void exchange_headers(IdMessages& messages, int64_t block, Stopwatch& watch) const;
   bool read_headers(const RoutedBatch& batch, IdMessages& messages);
   [[noreturn]] void refuse_other_job(int peer);
   void take_payloads(const RoutedBatch& batch, IdMessages& messages, Stopwatch& watch);
@@ -67,6 +72,7 @@ class InputExchange {
   std::shared_ptr<ProcessGroup> group_, steps_;
   const RankWiring& own_;
   const JobFingerprint& job_;
+  const HeaderGrid grid_;
   // The capacity of the inline payload. It follows the largest payload of the exchange before, which all headers tell,
   // so that all ranks know it without asking.
   int64_t inline_payload_ = 0;

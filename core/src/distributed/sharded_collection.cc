@@ -50,7 +50,7 @@ int64_t sum_of(const HostBytes<int64_t>& bytes) { return bytes.in_host + bytes.a
 int64_t sent_to_others(const Step& step, int rank) {
   int64_t bytes = 0;
   for (int peer = 0; peer < static_cast<int>(step.routed.payload_bytes.size()); ++peer)
-    bytes += peer == rank ? 0 : step.messages.bytes_to(step.routed, peer);
+    bytes += peer == rank ? 0 : step.messages.bytes_to(step.routed, rank, peer);
   return bytes;
 }
 

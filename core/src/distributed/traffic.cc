@@ -95,7 +95,7 @@ void count_traffic(const Wiring& wiring, const ProcessGroup& group, const Sent& 
   for (int peer = 0; peer < group.world_size(); ++peer) {
     const int64_t ids = kHeaderBytes + out.ids_sent[peer];
     meter.send(out.bytes.ids, peer, ids);
-    meter.send(out.bytes.unused_inline, peer, messages.bytes_to(routed, peer) - ids);
+    meter.send(out.bytes.unused_inline, peer, messages.bytes_to(routed, rank, peer) - ids);
     meter.send(out.bytes.rows, peer, bytes_on_wire(wire, false, out.rows_sent[peer], row_elements));
     meter.send(out.bytes.gradients, peer, bytes_on_wire(wire, true, out.rows_received[peer], row_elements));
   }

@@ -7,6 +7,7 @@
 #include "planner/figures.h"
 #include "planner/step_costs.h"
 #include "wiring/expected_step.h"
+#include "wiring/header_grid.h"
 #include "wiring/local_shards.h"
 #include "wiring/messages.h"
 
@@ -298,16 +299,29 @@ class StepModel {
     return out;
   }
 
-  // A header to each peer, with an inline payload if it is small; otherwise the payloads follow.
+  // Headers, with inline payloads if those are small; otherwise the payloads follow.
   Exchanged exchange_ids(const Collection& c) const {
     const int64_t inline_payload =
         inline_payload_for(static_cast<int64_t>(std::ceil(c.largest_payload)), topology_.world_size);
-    const auto message = static_cast<double>(kHeaderBytes + inline_payload);
-    Crossing headers;
-    headers.in_host.assign(ranks_.size(), message * (topology_.local_world_size - 1));
-    headers.across.assign(ranks_.size(), message * (world() - topology_.local_world_size));
-    Exchanged out = exchange(headers);
+    Exchanged out = exchange_headers(static_cast<double>(kHeaderBytes + inline_payload));
     if (inline_payload == 0 && c.largest_payload > 0) out += exchange(c.ids);
+    return out;
+  }
+
+  // `block`: bytes of one header with its inline payload. All ranks send equally many.
+  Exchanged exchange_headers(double block) const {
+    const int local = topology_.local_world_size;
+    const HeaderGrid grid = HeaderGrid::of(topology_.world_size, local);
+    int near = 1, far = 1;  // ranks that exchange, this one included
+    double in_host = 0, across = 0;
+    for (int peer = 1; peer < topology_.world_size; ++peer) {
+      const int blocks = grid.blocks_between(0, peer);
+      if (blocks > 0) ++(peer < local ? near : far);
+      (peer < local ? in_host : across) += blocks * block;
+    }
+    Exchanged out;
+    if (near > 1) out.in_host = machine_.intra_host->all_to_all_at(near, in_host);
+    if (far > 1) out.across = machine_.inter_host->all_to_all_at(far, across);
     return out;
   }
 
