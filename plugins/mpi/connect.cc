@@ -1,4 +1,6 @@
 // Connects the ranks of the launcher's job to a group, and makes its sub-groups.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <mutex>
@@ -8,6 +10,9 @@
 
 namespace tessera::mpi {
 namespace {
+
+// Counts the machine's processors, because a launcher may have bound each rank to one of them.
+long processors() { return sysconf(_SC_NPROCESSORS_ONLN); }
 
 // The group of all ranks of the job, in which new groups are agreed upon. [any-thread]
 std::unique_ptr<Group> join_all(const tsr_rendezvous& where, const EngineOptions& how) {

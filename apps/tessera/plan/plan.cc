@@ -1,4 +1,5 @@
 // tessera plan: plans for a config or a list of tables, and shows how two plans differ.
+#include <algorithm>
 #include <cmath>
 #include <iostream>
 #include <limits>
@@ -72,8 +73,12 @@ void check_scale(const Arguments& a, const po::variables_map& given) {
   for (const char* name : {"world-size", "nproc", "explain", "picture", "diff"}) {
     if (set(name)) throw UsageError(str_cat("--", name, " and --scale exclude each other"));
   }
-  if (a.format != "table" && a.format != "json") throw UsageError("--format of --scale is table or json");
-  if (!(a.host_days > 0 && a.disk_mb_s > 0)) throw UsageError("--host-days and --disk-mb-s must be positive");
+  if (a.format != "table" && a.format != "json")
+    throw UsageError(str_cat("--format of --scale is table or json, not ", a.format));
+  for (const auto& [name, value] : {std::pair("host-days", a.host_days), std::pair("disk-mb-s", a.disk_mb_s)}) {
+    if (!(value > 0 && std::isfinite(value)))
+      throw UsageError(str_cat("--", name, " takes a positive number, not ", value));
+  }
 }
 
 // Nothing if help was printed.
@@ -366,7 +371,7 @@ int scale_command(Arguments a) {
                         .disk_bytes_per_second = a.disk_mb_s * 1e6};
   const std::vector<ScaledWorld> found = scale(scaled, worlds);
   std::cout << (a.format == "json" ? scale_json(scaled, found) : scale_text(scaled, found));
-  return 0;
+  return std::any_of(found.begin(), found.end(), [](const ScaledWorld& w) { return w.has_plan(); }) ? 0 : 1;
 }
 
 }  // namespace

@@ -203,6 +203,7 @@ std::string scale_text(const ScaleJob& job, const std::vector<ScaledWorld>& worl
       "line."));
   out += "\nThe same batch per rank:\n" + steps_text(worlds, &ScaledWorld::weak);
   out += "\nThe same batch in all:\n" + steps_text(worlds, &ScaledWorld::strong);
+  if (std::none_of(worlds.begin(), worlds.end(), [](const ScaledWorld& w) { return w.weak.none.empty(); })) return out;
   out += "\nThe same batch per rank, memory and saves:\n";
   out += formatted("%7s %7s %19s %22s %9s %10s\n", "ranks", "hosts", "GiB on busiest rank", "MiB across hosts/step",
                    "save", "save every");

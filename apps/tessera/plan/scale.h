@@ -41,6 +41,7 @@ struct ScaledWorld {
   ScaledStep weak, strong;    // each rank has the smallest world's batch; all ranks together have its batch
   int64_t busiest_bytes = 0;  // memory and disk of the tables on the rank that holds most, under the weak plan
   double save_seconds = 0, save_every_seconds = 0;
+  bool has_plan() const { return weak.none.empty() || strong.none.empty(); }
 };
 
 std::vector<ScaledWorld> scale(const ScaleJob& job, const std::vector<int>& worlds);

@@ -33,8 +33,8 @@ struct IdMessages {
   bool in_second = false;                   // a payload was larger than that: all came in a second exchange
   std::vector<const uint8_t*> payloads;     // as they arrived, by peer
   bool all_finished = false, any_finished = false;
-  // The messages from rank `own` to another one: headers with their inline payloads, and the whole payload if the inline
-  // one was too small.
+  // The messages from rank `own` to another one: headers with their inline payloads, and the whole payload if the
+  // inline one was too small.
   int64_t bytes_to(const RoutedBatch& batch, int own, int peer) const {
     return grid.blocks_between(own, peer) * (kHeaderBytes + inline_payload) +
            (in_second ? batch.payload_bytes[peer] : 0);

@@ -311,17 +311,10 @@ class StepModel {
   // `block`: bytes of one header with its inline payload. All ranks send equally many.
   Exchanged exchange_headers(double block) const {
     const int local = topology_.local_world_size;
-    const HeaderGrid grid = HeaderGrid::of(topology_.world_size, local);
-    int near = 1, far = 1;  // ranks that exchange, this one included
-    double in_host = 0, across = 0;
-    for (int peer = 1; peer < topology_.world_size; ++peer) {
-      const int blocks = grid.blocks_between(0, peer);
-      if (blocks > 0) ++(peer < local ? near : far);
-      (peer < local ? in_host : across) += blocks * block;
-    }
+    const auto [in_host, across] = HeaderGrid::of(topology_.world_size, local).reach(local);
     Exchanged out;
-    if (near > 1) out.in_host = machine_.intra_host->all_to_all_at(near, in_host);
-    if (far > 1) out.across = machine_.inter_host->all_to_all_at(far, across);
+    if (local > 1) out.in_host = machine_.intra_host->all_to_all_at(in_host.ranks + 1, in_host.blocks * block);
+    if (across.ranks > 0) out.across = machine_.inter_host->all_to_all_at(across.ranks + 1, across.blocks * block);
     return out;
   }
 

@@ -33,6 +33,23 @@ struct HeaderGrid {
   constexpr int blocks_between(int from, int to) const {
     return (same_row(from, to) ? rows : 0) + (!is_direct() && same_column(from, to) ? columns : 0);
   }
+  // The other ranks to which rank 0 sends, and the blocks that it sends to them: in its host, and across hosts. The
+  // numbers are the same for other ranks.
+  struct Peers {
+    int ranks = 0, blocks = 0;
+  };
+  struct Reach {
+    Peers in_host, across;
+  };
+  constexpr Reach reach(int ranks_per_host) const {
+    Reach out;
+    for (int peer = 1; peer < world(); ++peer) {
+      Peers& to = peer < ranks_per_host ? out.in_host : out.across;
+      to.ranks += blocks_between(0, peer) > 0;
+      to.blocks += blocks_between(0, peer);
+    }
+    return out;
+  }
   // Place of the block for `rank` among those that a rank sends: by column, then by row. The blocks of the first hop
   // arrive by the column of their sender, then by the row of their receiver.
   constexpr int64_t place_of(int rank) const { return int64_t{rank % columns} * rows + rank / columns; }

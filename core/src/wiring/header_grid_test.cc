@@ -74,9 +74,17 @@ TEST(HeaderGrid, BlocksArriveInTheOrderOfRanks) {
   check_way(34, 17);
 }
 
-TEST(HeaderGrid, AllExchangeDirectlyInOneRow) {
-  const HeaderGrid grid = HeaderGrid::of(5, 5);
-  for (int peer = 1; peer < 5; ++peer) EXPECT_EQ(grid.blocks_between(0, peer), 1);
+void expect_reach(const HeaderGrid& grid, int ranks_per_host, std::vector<int> expected) {
+  const auto [in_host, across] = grid.reach(ranks_per_host);
+  EXPECT_EQ(std::vector({in_host.ranks, in_host.blocks, across.ranks, across.blocks}), expected);
+}
+
+TEST(HeaderGrid, ReachesRanksOfTheHostAndOfOtherHosts) {
+  expect_reach(HeaderGrid::of(5, 5), 5, {4, 4, 0, 0});
+  expect_reach(HeaderGrid::of(16, 4), 4, {3, 3, 12, 12});
+  expect_reach(HeaderGrid::of(64, 8), 8, {7, 56, 7, 56});
+  // Rows of four ranks, two in a host: the columns have two ranks of the host.
+  expect_reach(HeaderGrid::of(24, 8), 8, {4, 22, 4, 16});
 }
 
 }  // namespace

@@ -149,6 +149,9 @@ TEST_F(PlanCommand, ScaleComparesWorlds) {
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80) << line;
   EXPECT_THAT(succeed(Arguments{"plan", "--tables", tables, "--ddr-gib", "0.01", "--scale", "1,16"}),
               HasSubstr("no plan: "));
+  const Finished none = run_tessera({"plan", "--tables", tables, "--ddr-gib", "0.0001", "--scale", "1,16"});
+  EXPECT_EQ(none.status, 1);
+  EXPECT_THAT(none.output, AllOf(HasSubstr("no plan: "), Not(HasSubstr("memory and saves"))));
 }
 
 TEST_F(PlanCommand, ScaleRefusesWhatItCannotTake) {
@@ -159,7 +162,9 @@ TEST_F(PlanCommand, ScaleRefusesWhatItCannotTake) {
   refused({"--scale", "4,2"}, "2 does not exceed 4");
   refused({"--scale", "2,9"}, "9 is no multiple of 8, the ranks of a host");
   refused({"--scale", "2", "--world-size", "4"}, "--world-size and --scale exclude each other");
-  refused({"--scale", "2", "--format", "torchrec"}, "--format of --scale is table or json");
+  refused({"--scale", "2", "--format", "torchrec"}, "--format of --scale is table or json, not torchrec");
+  refused({"--scale", "2", "--host-days", "0"}, "--host-days takes a positive number, not 0");
+  refused({"--scale", "2", "--disk-mb-s", "nan"}, "--disk-mb-s takes a positive number, not nan");
   refused({"--scale", "2,16", "--network", "10Gbyte"}, "10Gbyte");
   refused({"--scale", "2,16", "--network", "10Gbit,5s"}, "such as 100Gbit or 25Gbit,50us");
   refused({"--host-days", "3"}, "--host-days has no effect without --scale");

@@ -122,9 +122,20 @@ class Run {
     sdk::finish(group.barrier(sdk::named_call("end", 0)));
   }
 
+  // The core does it so (core/src/wiring/header_grid.h).
   void exchange_headers(sdk::Group& group) const {
-    const std::vector<int64_t> counts(static_cast<size_t>(job_.ranks), kStepHeader);
-    std::vector<char> sent(counts.size() * kStepHeader), got(sent.size());
+    const int own = group.rank(), columns = job_.header_row, rows = job_.ranks / columns;
+    exchange(group, [&](int peer) { return peer / columns == own / columns ? rows * kStepHeader : 0; });
+    if (rows == 1) return;
+    exchange(group, [&](int peer) { return peer % columns == own % columns ? columns * kStepHeader : 0; });
+  }
+
+  template <class BytesFor>
+  void exchange(sdk::Group& group, BytesFor bytes_for) const {
+    std::vector<int64_t> counts;
+    int64_t bytes = 0;
+    for (int peer = 0; peer < job_.ranks; ++peer) bytes += counts.emplace_back(bytes_for(peer));
+    std::vector<char> sent(static_cast<size_t>(bytes)), got(sent.size());
     int64_t sent_size = 0, got_size = 0;
     sdk::finish(group.all_to_all_v(bytes_view(sent, sent_size), counts, bytes_view(got, got_size), counts,
                                    sdk::named_call("step header", 0)));

@@ -2,11 +2,13 @@
 //   tcp_large_simulation_test --ranks 4096 [--latency-us 20] [--message-us 2] [--gbit 100] [--direct 16]
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <iostream>
+#include <iterator>
+#include <sstream>
 
 #include "job.h"
 
@@ -14,6 +16,15 @@ namespace tessera::tcp::simulation {
 namespace {
 
 int64_t rounds_of(int ranks) { return std::bit_width(static_cast<unsigned>(ranks - 1)); }
+
+// The row with the fewest messages in all, as the core chooses it.
+int header_row_of(int ranks) {
+  int row = ranks;
+  for (int d = 2; d * d <= ranks; ++d) {
+    if (ranks % d == 0) row = d;
+  }
+  return row;
+}
 
 const PathCost& path(const LargeReport& report, const std::string& name) {
   for (const PathCost& cost : report.paths) {
@@ -29,15 +40,16 @@ void expect_messages(const PathCost& cost, int64_t most) {
   EXPECT_LE(cost.received.messages, most) << cost.name;
 }
 
-// Barriers and all_gathers cost a message for each round; a step's headers and the end one for each other rank.
+// Barriers and all_gathers cost a message for each round, a step's headers one for each rank of a row and a column, and
+// the end one for each other rank.
 void check_healthy(int ranks) {
-  LargeJob job{.ranks = ranks};
+  LargeJob job{.ranks = ranks, .header_row = header_row_of(ranks)};
   const LargeReport report = run_large(job);
   EXPECT_EQ(report.problem, "");
   const int64_t rounds = rounds_of(ranks), others = ranks - 1;
   expect_messages(path(report, "barrier"), rounds);
   expect_messages(path(report, "plan, fingerprints"), 4 * rounds);
-  expect_messages(path(report, "step's headers"), others);
+  expect_messages(path(report, "step's headers"), job.header_row + ranks / job.header_row - 2);
   expect_messages(path(report, "save"), 7 * rounds);
   expect_messages(path(report, "last barrier"), rounds + others);  // others may have ended
   EXPECT_LE(path(report, "last barrier").sent.messages, rounds);
@@ -69,6 +81,41 @@ void check_meeting(int ranks) {
   EXPECT_LT(cost.seconds, 1);
 }
 
+// Empty, or a sentence that says which option is wrong.
+std::string read_options(const std::vector<std::string>& words, LargeJob& job) {
+  double ranks = 0, direct = job.direct_world;
+  double latency_us = job.network.latency_s * 1e6, message_us = job.network.message_s * 1e6;
+  double gbit = job.network.bytes_per_s * 8e-9;
+  const struct {
+    const char* name;
+    double* to;
+    double least, most;
+  } options[] = {{"--ranks", &ranks, 0, 1e6},
+                 {"--direct", &direct, 1, 1e6},
+                 {"--latency-us", &latency_us, 0, 1e6},
+                 {"--message-us", &message_us, 0, 1e6},
+                 {"--gbit", &gbit, 1e-3, 1e6}};
+  for (size_t i = 0; i < words.size(); i += 2) {
+    const auto* option =
+        std::find_if(std::begin(options), std::end(options), [&](const auto& one) { return words[i] == one.name; });
+    if (option == std::end(options)) return "there is no option " + words[i];
+    const std::string value = i + 1 < words.size() ? words[i + 1] : "";
+    char* end = nullptr;
+    *option->to = std::strtod(value.c_str(), &end);
+    if (value.empty() || *end != 0 || !(*option->to >= option->least && *option->to <= option->most)) {
+      std::ostringstream why;
+      why.precision(9);
+      why << words[i] << " takes a number from " << option->least << " to " << option->most << ", not \"" << value
+          << '"';
+      return why.str();
+    }
+  }
+  job.ranks = static_cast<int>(ranks);
+  job.direct_world = static_cast<int>(direct);
+  job.network = {latency_us * 1e-6, message_us * 1e-6, gbit * 1e9 / 8};
+  return "";
+}
+
 class Large : public testing::TestWithParam<int> {
  protected:
   void SetUp() override {
@@ -78,6 +125,17 @@ class Large : public testing::TestWithParam<int> {
 TEST(Reach, IsSaidInASentence) {
   EXPECT_EQ(cannot_reach(64), "");
   EXPECT_EQ(cannot_reach(5000), "the simulation takes 2 to 4096 ranks, the most that tcp connects, not 5000");
+}
+TEST(Options, AreReadOrRefusedInASentence) {
+  LargeJob job;
+  EXPECT_EQ(read_options({"--ranks", "100", "--gbit", "25", "--message-us", "3"}, job), "");
+  EXPECT_EQ(job.ranks, 100);
+  EXPECT_DOUBLE_EQ(job.network.bytes_per_s, 25e9 / 8);
+  EXPECT_EQ(read_options({"--rank", "8"}, job), "there is no option --rank");
+  EXPECT_EQ(read_options({"--ranks"}, job), "--ranks takes a number from 0 to 1000000, not \"\"");
+  EXPECT_EQ(read_options({"--ranks", "8x"}, job), "--ranks takes a number from 0 to 1000000, not \"8x\"");
+  EXPECT_EQ(read_options({"--gbit", "0"}, job), "--gbit takes a number from 0.001 to 1000000, not \"0\"");
+  EXPECT_EQ(read_options({"--latency-us", "nan"}, job), "--latency-us takes a number from 0 to 1000000, not \"nan\"");
 }
 TEST_P(Large, Healthy) { check_healthy(GetParam()); }
 TEST_P(Large, DeadRank) { check_troubled(GetParam(), Trouble::kDead, "dead rank"); }
@@ -117,20 +175,15 @@ void print_all(const LargeJob& job) {
 int main(int argc, char** argv) {
   using namespace tessera::tcp::simulation;
   testing::InitGoogleTest(&argc, argv);
-  LargeJob job{.ranks = 0};
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const double number = std::strtod(argv[i + 1], nullptr);
-    if (std::strcmp(argv[i], "--ranks") == 0) job.ranks = static_cast<int>(number);
-    if (std::strcmp(argv[i], "--direct") == 0) job.direct_world = static_cast<int>(number);
-    if (std::strcmp(argv[i], "--latency-us") == 0) job.network.latency_s = number * 1e-6;
-    if (std::strcmp(argv[i], "--message-us") == 0) job.network.message_s = number * 1e-6;
-    if (std::strcmp(argv[i], "--gbit") == 0) job.network.bytes_per_s = number * 1e9 / 8;
-  }
   if (argc == 1) return RUN_ALL_TESTS();
-  if (const std::string why = cannot_reach(job.ranks); !why.empty()) {
+  LargeJob job{.ranks = 0};
+  std::string why = read_options({argv + 1, argv + argc}, job);
+  if (why.empty()) why = cannot_reach(job.ranks);
+  if (!why.empty()) {
     std::cerr << why << '\n';
     return 2;
   }
+  job.header_row = job.ranks > job.direct_world ? header_row_of(job.ranks) : job.ranks;
   print_all(job);
   return 0;
 }
