@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 #include <sched.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,7 +18,8 @@ constexpr uint64_t kChannels = static_cast<uint64_t>(Channel::kCount);
 constexpr uint64_t kTagsOfGroup = kTagSlots * kChannels;
 // How long a rank that survived a failure waits at its end for the others to end as well.
 constexpr double kFarewell_s = 5;
-constexpr int kLowestPriority = 19;
+constexpr useconds_t kShortestSleep_us = 100, kLongestSleep_us = 3200;
+constexpr std::chrono::seconds kAnswered{2}, kLongestWait{30};
 
 }  // namespace
 
@@ -36,8 +36,6 @@ Process& Process::instance() {
   static Process* const process = new Process;
   return *process;
 }
-
-long processors() { return sysconf(_SC_NPROCESSORS_ONLN); }
 
 // --- start -----------------------------------------------------------------------------------------------------------
 
@@ -130,20 +128,24 @@ void Process::finalise(int status) {
   if (MPI_Ibarrier(comm_, &all_ended) != MPI_SUCCESS) return;
   const Clock::time_point deadline = failed_ ? sdk::seconds_from_now(kFarewell_s) : Clock::time_point::max();
   int ended = 0;
+  useconds_t sleep_us = kShortestSleep_us;
   while (MPI_Test(&all_ended, &ended, MPI_STATUS_IGNORE) == MPI_SUCCESS && ended == 0 && Clock::now() < deadline) {
-    usleep(100);
+    usleep(sleep_us);
+    sleep_us = std::min(2 * sleep_us, kLongestSleep_us);
   }
   if (ended == 0) return;
-  let_launcher_go_first();
+  const Clock::time_point began = Clock::now();
   MPI_Finalize();
+  wait_for_launcher(Clock::now() - began);
 }
 
-// In MPI_Finalize a rank tells the launcher that it ends, and waits 2 s for its answer (PMIx_Finalize). A launcher that
-// has to share few processors with hundreds of ranks, which all end now, answers too late, and reports ranks that have
-// not called MPI_Finalize. It takes turns before threads of low priority.
-void Process::let_launcher_go_first() const {
-  const auto here = std::count(hosts_.begin(), hosts_.end(), host_of(rank_));
-  if (here > processors()) setpriority(PRIO_PROCESS, 0, kLowestPriority);
+// A rank in MPI_Finalize tells the launcher that it ends, and waits kAnswered for the answer (PMIx_Finalize). If many
+// ranks share few processors with the launcher, it may read this only after the rank has exited, and then it reports
+// a rank that has not called MPI_Finalize. So a rank that may have waited in vain sleeps before it exits, and leaves
+// the processors to the launcher.
+void Process::wait_for_launcher(Clock::duration finalised_in) const {
+  if (finalised_in < kAnswered) return;
+  std::this_thread::sleep_for(std::min<Clock::duration>(finalised_in, kLongestWait));
 }
 
 // --- groups ----------------------------------------------------------------------------------------------------------

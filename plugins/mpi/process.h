@@ -86,7 +86,7 @@ class Process {
   void find_hosts();
   static void at_exit(int status, void* self);
   void finalise(int status);
-  void let_launcher_go_first() const;
+  void wait_for_launcher(Clock::duration finalised_in) const;
 
   std::mutex mutex_;
   MPI_Comm comm_ = MPI_COMM_NULL;
@@ -111,9 +111,6 @@ class Process {
   enum class State { kNot, kStarting, kReady, kBroken } state_ = State::kNot;
   std::string broken_;
 };
-
-// The machine's processors, also if the launcher has bound each rank to one of them.
-long processors();
 
 // Throws Failure(TSR_INTERNAL) with MPI's own text unless `code` is MPI_SUCCESS.
 void check(int code, const char* what);
