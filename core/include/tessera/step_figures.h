@@ -36,7 +36,7 @@ struct HostBytes {
 };
 
 // The exchanges of a step: headers and ids with their lengths, pooled or sequence rows, and their gradients.
-// `unused_inline`: inline payload that was sent after headers but not filled by the step's ids.
+// `unused_inline`: inline payload that the step's ids did not fill, and what was sent on behalf of other ranks.
 // `ids_wanted`: the number of ids of other ranks' rows; `ids_sent`: how many of them travelled, because repeated rows
 // of some tables travel once.
 template <class Number>
@@ -100,7 +100,7 @@ struct StageTimes {
 // Gradients have as many elements, in the other direction. `bytes`: everything that this rank sends to others, without
 // data-parallel tables.
 struct StepTraffic {
-  int64_t first_message = 0;   // bytes of the first message to each rank: a header and an inline payload of ids
+  int64_t first_message = 0;   // bytes of a header and an inline payload of ids, which each rank has for each other one
   bool ids_in_second = false;  // some rank's ids exceeded the inline payload and went in a second exchange
   std::vector<int64_t> ids_sent, ids_received;
   std::vector<int64_t> rows_sent, rows_received;
