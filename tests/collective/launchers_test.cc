@@ -160,6 +160,22 @@ TEST(Mpi, RanksThatCutMessagesDifferentlyAreTold) {
   EXPECT_THAT(done.output, HasSubstr("mpi: damaged data from rank 0 during broadcast"));
 }
 
+// mpirun may not have noticed yet that such a rank has called MPI_Finalize.
+TEST(Mpi, ARankThatTookLongToFinaliseStaysForAMoment) {
+  const Finished done =
+      run_program(launchers().back().ranks(2) + Arguments{"-x", "LD_PRELOAD=" TESSERA_SLOW_FINALIZE, TESSERA_SUITE,
+                                                          "--backend=mpi", "--gtest_filter=BytesSent.*"},
+                  90);
+  EXPECT_EQ(done.status, 0) << done.output;
+  constexpr std::string_view kStayed = "stayed ";
+  int ranks = 0;
+  for (size_t at = 0; (at = done.output.find(kStayed, at)) != std::string::npos; ++ranks) {
+    at += kStayed.size();
+    EXPECT_GE(std::stoi(done.output.substr(at)), 2000);
+  }
+  EXPECT_EQ(ranks, 2) << done.output;
+}
+
 TEST(Mpi, WithoutALauncherIsRefusedWithASentence) {
   const Finished done = run_program({TESSERA_SUITE, "--backend=mpi"}, 60);
   EXPECT_NE(done.status, 0);
