@@ -191,7 +191,9 @@ void LogitProduct::compute_back(const ModuleCall& call) {
 }
 
 Matmul::Matmul(const tessera::sdk::Setup& setup)
-    : loops_(*choose_loops().of_rows), dim_(setup.options.integer("dim", 0)) {
+    : loops_(*choose_loops().of_rows),
+      dim_(setup.options.integer("dim", 0)),
+      transposed_(setup.options.flag("transposed", false)) {
   tessera::sdk::joined_width(setup.options);
   if (dim_ < 1) fail(TSR_INVALID_ARGUMENT, "option \"dim\" must be the dimension to sum over, above 0");
 }
@@ -223,9 +225,10 @@ void Matmul::compute(const ModuleCall& call) {
   std::fill_n(out, call.batch * rows * columns, 0.0f);
   for (int64_t s = 0; s < call.batch; ++s, a += rows * dim_, b += dim_ * columns, out += rows * columns) {
     for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t d = 0; d < dim_; ++d) {
+      for (int64_t c = 0; transposed_ && c < columns; ++c)
+        out[r * columns + c] = loops_.dot(dim_, a + r * dim_, b + c * dim_);
+      for (int64_t d = 0; !transposed_ && d < dim_; ++d)
         loops_.add_scaled(columns, a[r * dim_ + d], b + d * columns, out + r * columns);
-      }
     }
   }
 }
@@ -241,7 +244,12 @@ void Matmul::compute_back(const ModuleCall& call) {
     const int64_t of_a = s * rows * dim_, of_b = s * dim_ * columns;
     for (int64_t r = 0; r < rows; ++r) {
       const float* g = grad + (s * rows + r) * columns;
-      for (int64_t d = 0; d < dim_; ++d) {
+      for (int64_t c = 0; transposed_ && c < columns; ++c) {
+        const int64_t at = of_a + r * dim_, row = of_b + c * dim_;
+        if (da) loops_.add_scaled(dim_, g[c], b + row, da + at);
+        if (db) loops_.add_scaled(dim_, g[c], a + at, db + row);
+      }
+      for (int64_t d = 0; !transposed_ && d < dim_; ++d) {
         const int64_t at = of_a + r * dim_ + d, row = of_b + d * columns;
         if (da) da[at] += loops_.dot(columns, g, b + row);
         if (db) loops_.add_scaled(columns, a[at], g, db + row);

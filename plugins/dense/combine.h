@@ -102,7 +102,8 @@ class LogitProduct : public Elementwise {
   void compute_back(const tessera::sdk::ModuleCall& call) override;
 };
 
-// "matmul": inputs [rows * dim] and [dim * columns], as matrices; their product, row by row. Option "dim".
+// "matmul": inputs [rows * dim] and [dim * columns], as matrices; their product, row by row. Options "dim", and
+// "transposed" (false): the second input is [columns * dim].
 class Matmul : public Stateless {
  public:
   explicit Matmul(const tessera::sdk::Setup& setup);
@@ -118,6 +119,7 @@ class Matmul : public Stateless {
   void compute_back(const tessera::sdk::ModuleCall& call) override;
   const RowLoops& loops_;
   int64_t dim_;
+  bool transposed_;
 };
 
 // "fm": ((sum of vectors)^2 - sum of squares) / 2, summed over elements, which is the sum of all pairs' dot products.

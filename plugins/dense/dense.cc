@@ -6,6 +6,7 @@
 #include "cross.h"
 #include "dot_interaction.h"
 #include "experts.h"
+#include "fields.h"
 #include "int8_products.h"
 #include "item_loss.h"
 #include "item_ranks.h"
@@ -89,6 +90,15 @@ TESSERA_PLUGIN(
     component<tessera_dense::Fm>({.id = "fm", .version = "1.0.0", .about = "factorization machine, second order"}),
     component<tessera_dense::Bilinear>(
         {.id = "bilinear", .version = "1.0.0", .about = "FinalMLP's fusion of two streams (oneDNN)"}),
+    component<tessera_dense::FieldLinear>(
+        {.id = "field_linear", .version = "1.0.0", .about = "weighted sums of fields (oneDNN)"}),
+    component<tessera_dense::FieldProducts>(
+        {.id = "field_products", .version = "1.0.0", .about = "products of pairs of fields, element by element"}),
+    component<tessera_dense::FieldSum>({.id = "field_sum", .version = "1.0.0", .about = "sum of each field's values"}),
+    component<tessera_dense::FieldScale>(
+        {.id = "field_scale", .version = "1.0.0", .about = "each field times a number"}),
+    component<tessera_dense::NumericEmbedding>(
+        {.id = "numeric_embedding", .version = "1.0.0", .about = "AutoDis: rows of each number, weighed by its value"}),
     component<tessera_dense::SquaredError>(
         {.id = "mse", .version = "1.0.0", .about = "a loss: the squared error of each sample"}),
     component<tessera_dense::Gate>({.id = "gate", .version = "1.0.0", .about = "an input times a learnt gate"}),

@@ -86,6 +86,9 @@ const Case kOfSeveralInputs[] = {
     {"layer_norm", R"({"inputs": [2, 3]})", {2, 3}},
     {"dice", R"({"inputs": [2, 3]})", {2, 3}},
     {"concat", "{}", {2, 3}},
+    {"field_linear", R"({"inputs": [2, 4], "dim": 2, "fields": 2})", {2, 4}},
+    {"field_sum", R"({"inputs": [2, 4], "dim": 2})", {2, 4}},
+    {"numeric_embedding", R"({"inputs": [1, 2], "dim": 2, "buckets": 3})", {1, 2}},
 };
 
 TEST(Layers, InputsAreTakenBesideEachOther) {
@@ -131,11 +134,18 @@ TEST(Layers, GradientsOfSeveralInputsByFiniteDifferences) {
       {"product", "{}", {3, 3, 3}},
       {"logit_product", "{}", {1, 1, 1}},
       {"matmul", R"({"dim": 2})", {6, 4}},
+      {"matmul", R"({"dim": 2, "transposed": true})", {6, 4}},
       {"mixture", "{}", {3, 6}},
       {"mixture", R"({"softmax": false})", {3, 6}},
       {"gate", R"({"inputs": [3, 2, 4], "scale": 2})", {3, 2, 4}},
       {"dot_interaction", "{}", {2, 4, 2, 2}},
       {"bilinear", R"({"inputs": [4, 6], "heads": 2})", {4, 6}},
+      {"field_linear", R"({"inputs": [4, 2], "dim": 2, "fields": 2, "bias": true})", {4, 2}},
+      {"field_products", R"({"dim": 2})", {4, 6}},
+      {"field_products", R"({"dim": 2, "later": true})", {6, 6}},
+      {"field_sum", R"({"dim": 3, "mean": true})", {6, 3}},
+      {"field_scale", R"({"dim": 3})", {6, 2}},
+      {"numeric_embedding", R"({"inputs": [2, 1], "dim": 3, "buckets": 4, "temperature": 0.5})", {2, 1}},
       {"projection", R"({"inputs": [3, 5], "width": 4, "bias": true})", {3, 5}},
       {"experts", R"({"inputs": [3, 2], "experts": 2, "widths": [4, 3], "activation": "sigmoid"})", {3, 2}},
       {"experts", R"({"inputs": [3, 2], "experts": 3, "widths": [4, 3]})", {3, 2}},
@@ -495,6 +505,36 @@ TEST(Sequences, TargetAttentionByFiniteDifferences) {
   }
 }
 
+TEST(Layers, FieldsByHand) {
+  TestHost host;
+  const auto output = [&](const char* id, const char* options, const std::vector<std::vector<float>>& inputs,
+                          const std::vector<std::vector<float>>& parameters = {}) {
+    Layer layer(host, id, options);
+    std::vector<std::vector<int64_t>> shapes;
+    for (const auto& x : inputs) shapes.push_back({1, static_cast<int64_t>(x.size())});
+    layer.with_inputs(shapes);
+    for (size_t i = 0; i < inputs.size(); ++i) layer.inputs[i].data = inputs[i];
+    for (size_t p = 0; p < parameters.size(); ++p) layer.parameters[p].data = parameters[p];
+    EXPECT_EQ(layer.forward(), TSR_OK) << layer.error();
+    return layer.output.data;
+  };
+  EXPECT_THAT(output("field_linear", R"({"inputs": [4], "dim": 2, "fields": 1, "bias": true})", {{1, 2, 3, 4}},
+                     {{10, 100}, {0.5f}}),
+              ElementsAre(310.5f, 420.5f));
+  EXPECT_THAT(output("field_products", R"({"dim": 2})", {{1, 2}, {3, 4, 5, 6}}), ElementsAre(3, 8, 5, 12));
+  EXPECT_THAT(output("field_products", R"({"dim": 1, "later": true})", {{1, 2, 3}, {10, 100, 1000}}),
+              ElementsAre(100, 1000, 2000));
+  EXPECT_THAT(output("field_sum", R"({"dim": 2})", {{1, 2, 3, 4}}), ElementsAre(3, 7));
+  EXPECT_THAT(output("field_sum", R"({"dim": 2, "mean": true})", {{1, 2, 3, 4}}), ElementsAre(1.5f, 3.5f));
+  EXPECT_THAT(output("field_scale", R"({"dim": 2})", {{1, 2, 3, 4}, {10, -1}}), ElementsAre(10, 20, -3, -4));
+  EXPECT_THAT(output("matmul", R"({"dim": 2, "transposed": true})", {{1, 2}, {3, 4, 5, 6}}), ElementsAre(11, 17));
+  // h = {2, -0.02}; z = {2 + 1, -0.02 + 1} / 2 differ by 1.01
+  const float p = 1 / (1 + std::exp(-1.01f));
+  EXPECT_THAT(output("numeric_embedding", R"({"inputs": [1], "dim": 1, "buckets": 2, "temperature": 2})", {{2}},
+                     {{1, -1}, {0.5f, 0, 0.5f, 0}, {8, 0}}),
+              ElementsAre(testing::FloatNear(8 * p, 1e-5f)));
+}
+
 TEST(Layers, NoGradientIsOneOfZeros) {
   TestHost host(2);
   std::vector<Case> all(std::begin(kOfSeveralInputs), std::end(kOfSeveralInputs));
@@ -528,6 +568,7 @@ TEST(Layers, StepsAfterTheLargestBatchAskForNoMemory) {
                          {"experts", R"({"inputs": [3], "experts": 2, "widths": [4]})", {3}},
                          {"mixture", "{}", {3, 6}},
                          {"bilinear", R"({"inputs": [4, 6], "heads": 2})", {4, 6}},
+                         {"field_products", R"({"dim": 2})", {4, 6}},
                          {"dot_interaction", "{}", {2, 4, 2}},
                          {"sampled_softmax", "{}", {3, 3}}});
   for (const Case& c : all) {
@@ -642,7 +683,11 @@ TEST(Layers, RefusalsSayWhatToDo) {
       {"cross", R"({"inputs": [2], "kind": "lowrank"})", "must be full, low_rank, vector or mixture"},
       {"dropout", R"({"inputs": [2], "rate": -0.1})", "at least 0 and below 1"},
       {"target_attention", R"({"inputs": [2, 3]})", "which are equal"},
-      {"matmul", "{}", "option \"dim\" must be the dimension"}};
+      {"matmul", "{}", "option \"dim\" must be the dimension"},
+      {"field_sum", "{}", "option \"dim\" must be the number of values of a field, above 0"},
+      {"field_linear", R"({"inputs": [5], "dim": 2, "fields": 3})", "and 5 values are no multiple of that"},
+      {"field_linear", R"({"inputs": [4], "dim": 2})", "option \"fields\" must be above 0, not 0"},
+      {"numeric_embedding", R"({"inputs": [4], "dim": 2, "temperature": 0})", "must be above 0, not 0"}};
   for (const auto& [id, options, text] : all) {
     const Layer layer(host, id, options);
     EXPECT_EQ(layer.code, TSR_INVALID_ARGUMENT) << id << options;
@@ -651,6 +696,12 @@ TEST(Layers, RefusalsSayWhatToDo) {
   Layer sum(host, "sum", "{}");
   EXPECT_EQ(sum.width_of({3, 4}), TSR_INVALID_ARGUMENT);
   EXPECT_THAT(sum.error(), HasSubstr("inputs of one width, not of 3 and 4 values"));
+  Layer pairs(host, "field_products", R"({"dim": 2, "later": true})");
+  EXPECT_EQ(pairs.width_of({4, 6}), TSR_INVALID_ARGUMENT);
+  EXPECT_THAT(pairs.error(), HasSubstr("the same number of fields, at least 2, not of 2 and 3"));
+  Layer scale(host, "field_scale", R"({"dim": 2})");
+  EXPECT_EQ(scale.width_of({4, 3}), TSR_INVALID_ARGUMENT);
+  EXPECT_THAT(scale.error(), HasSubstr("2 fields are not 3 values"));
   Layer linear(host, "linear", R"({"inputs": [3, 4]})");
   EXPECT_EQ(linear.width_of({3, 5}), TSR_INVALID_ARGUMENT);
   EXPECT_THAT(linear.error(), HasSubstr("linear takes inputs of 7 values together, not 8 values"));

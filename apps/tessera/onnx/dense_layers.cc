@@ -250,9 +250,72 @@ OnnxValues write_matmul(OnnxLayer& l) {
   const OnnxValue a = l.inputs.at(0), b = l.inputs.at(1);
   const auto dim = l.option<int64_t>("dim", 1);
   const int64_t rows = a.width / dim, columns = b.width / dim;
-  const std::string product =
-      l.g.node("MatMul", {l.g.reshape(a.name, cut(a, {rows, dim})), l.g.reshape(b.name, cut(b, {dim, columns}))});
+  const bool transposed = l.option("transposed", false);
+  const std::vector<int64_t> shape = transposed ? std::vector{columns, dim} : std::vector{dim, columns};
+  std::string second = l.g.reshape(b.name, cut(b, shape));
+  if (transposed)
+    second = l.g.transpose(second, b.rows ? std::vector<int64_t>{0, 1, 3, 2} : std::vector<int64_t>{0, 2, 1});
+  const std::string product = l.g.node("MatMul", {l.g.reshape(a.name, cut(a, {rows, dim})), second});
   return {like(a, l.g.reshape(product, cut(a, {rows * columns})), rows * columns)};
+}
+
+OnnxValues write_field_linear(OnnxLayer& l) {
+  const OnnxValue x = l.joined();
+  const auto dim = l.option<int64_t>("dim", 1), fields = l.option<int64_t>("fields", 1);
+  std::string y = l.g.node("MatMul", {l.parameter("weight"), l.g.reshape(x.name, cut(x, {x.width / dim, dim}))});
+  if (l.option("bias", false)) y = l.g.add(y, l.g.unsqueeze(l.parameter("bias"), -1));
+  return {like(x, l.g.reshape(y, cut(x, {fields * dim})), fields * dim)};
+}
+
+OnnxValues write_field_products(OnnxLayer& l) {
+  const OnnxValue x = l.inputs.at(0), y = l.inputs.at(1);
+  const auto dim = l.option<int64_t>("dim", 1);
+  const int64_t a = x.width / dim, b = y.width / dim;
+  if (!l.option("later", false)) {
+    const std::string all =
+        l.g.multiply(l.g.reshape(x.name, cut(x, {a, 1, dim})), l.g.reshape(y.name, cut(y, {1, b, dim})));
+    return {like(x, l.g.reshape(all, cut(x, {a * b * dim})), a * b * dim)};
+  }
+  std::vector<int64_t> first, second;
+  for (int64_t i = 0; i < a; ++i) {
+    for (int64_t j = i + 1; j < b; ++j) first.push_back(i), second.push_back(j);
+  }
+  const auto of = [&](const OnnxValue& v, const std::vector<int64_t>& fields) {
+    return l.g.node("Gather", {l.g.reshape(v.name, cut(v, {a, dim})), l.g.integers(fields)}, {{"axis", int64_t{-2}}});
+  };
+  const auto width = static_cast<int64_t>(first.size()) * dim;
+  return {like(x, l.g.reshape(l.g.multiply(of(x, first), of(y, second)), cut(x, {width})), width)};
+}
+
+OnnxValues write_field_sum(OnnxLayer& l) {
+  const OnnxValue x = l.joined();
+  const auto dim = l.option<int64_t>("dim", 1);
+  const std::string sum = l.g.sum_over(l.g.reshape(x.name, cut(x, {x.width / dim, dim})), -1);
+  const double factor = l.option("mean", false) ? 1.0 / static_cast<double>(dim) : 1.0;
+  return {like(x, l.g.multiply(sum, l.g.number(factor)), x.width / dim)};
+}
+
+OnnxValues write_field_scale(OnnxLayer& l) {
+  const OnnxValue x = l.inputs.at(0), factors = l.inputs.at(1);
+  const auto dim = l.option<int64_t>("dim", 1);
+  const std::string fields = l.g.reshape(x.name, cut(x, {factors.width, dim}));
+  const std::string product = l.g.multiply(fields, l.g.unsqueeze(factors.name, -1));
+  return {like(x, l.g.reshape(product, cut(x, {x.width})), x.width)};
+}
+
+// Numbers are in front of buckets, which are the rows of products with a matrix of each number.
+OnnxValues write_numeric_embedding(OnnxLayer& l) {
+  const OnnxValue x = l.joined();
+  const auto dim = l.option<int64_t>("dim", 1), buckets = l.option<int64_t>("buckets", 16);
+  const std::string weight = l.g.reshape(l.parameter("weight"), {x.width, 1, buckets});
+  const std::string numbers = l.g.reshape(x.name, cut(x, {x.width, 1, 1}));
+  const std::string h = write_activation(l, l.g.multiply(numbers, weight), "leaky_relu", 0.01, "");
+  const std::string mixed = l.g.node("MatMul", {h, l.g.transpose(l.parameter("mix.weight"), {0, 2, 1})});
+  const std::string z = l.g.add(mixed, l.g.multiply(h, l.g.number(l.option("skip", 1.0))));
+  const std::string scaled = l.g.divide(z, l.g.number(l.option("temperature", 1.0)));
+  const std::string p = l.g.node("Softmax", {scaled}, {{"axis", int64_t{-1}}});
+  const std::string rows = l.g.node("MatMul", {p, l.parameter("rows")});
+  return {like(x, l.g.reshape(rows, cut(x, {x.width * dim})), x.width * dim)};
 }
 
 OnnxValues write_concat(OnnxLayer& l) { return {l.joined()}; }
@@ -357,6 +420,11 @@ void add_dense_layers(LayerTable& table) {
                 {"fm", write_fm},
                 {"bilinear", write_bilinear},
                 {"matmul", write_matmul},
+                {"field_linear", write_field_linear},
+                {"field_products", write_field_products},
+                {"field_sum", write_field_sum},
+                {"field_scale", write_field_scale},
+                {"numeric_embedding", write_numeric_embedding},
                 {"concat", write_concat},
                 {"sum", write_elementwise},
                 {"product", write_elementwise},

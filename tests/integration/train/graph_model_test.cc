@@ -212,7 +212,7 @@ TEST_F(GraphModels, ThatAreOfferedTrain) {
               std::accumulate(losses.begin(), losses.begin() + 10, 0.0));
     ++offered;
   }
-  EXPECT_EQ(offered, 23u);
+  EXPECT_EQ(offered, 27u);
   expect_refused({"model", "new", "deepmf"},
                  AllOf(HasSubstr("there is no model \"deepmf\""), HasSubstr("the nearest is \"deepfm\"")));
 }
