@@ -77,7 +77,7 @@ def test_directions():
     assert [tune.larger_is_better(m) for m in ("auc", "click.auc?bins=9", "rank.hit_rate@10", "stars.rmse", "ne")] == [
         True, True, True, False, False,
     ]  # fmt: skip
-    assert tune.larger_is_better("kind.multiclass_accuracy?k=2") and tune.larger_is_better("macro_f1")
+    assert tune.larger_is_better("kind.multiclass_accuracy?k=2") and tune.larger_is_better("macro_auc")
     assert not tune.larger_is_better("multiclass_logloss")
     with pytest.raises(tune.Wrong, match="calibration"):
         tune.larger_is_better("calibration")

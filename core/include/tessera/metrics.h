@@ -95,6 +95,8 @@ using MetricPtr = std::shared_ptr<const Metric>;
 //   multiclass_normalized_entropy   multiclass_logloss / the entropy of the classes' shares of the samples
 //   macro_precision, macro_recall, macro_f1   the mean over the classes that occur, as a label or as the class with the
 //                           greatest score; 0 for a class whose divisor is 0
+//   macro_auc               the mean of the classes' AUC by p, one class against the rest; exact, from all samples. A
+//                           class that no sample has, or every one, does not count
 //
 // Other metrics are components of the kind tessera.metric. All may have options: "ndcg?k=5". kInvalidArgument: wrong
 // options. kNotFound, with the nearest name: no such metric.

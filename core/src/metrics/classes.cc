@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "metrics/ranking.h"
+
 namespace tessera::metrics {
 namespace {
 
@@ -126,6 +128,43 @@ class Macro : public OfClasses {
   Kind kind_;
 };
 
+// The mean over the classes of the AUC of p of the class, one against the rest: scikit-learn's roc_auc_score and
+// torchmetrics' multiclass_auroc with average = "macro". A class that all samples have, or none, does not count.
+class MacroAuc : public OfClasses {
+ public:
+  explicit MacroAuc(const std::string& name) : OfClasses(name, {Pieces::kAll, Best::kLargest, 1, true, 2}) {}
+  void add(const MetricSamples& s, std::span<double> sums) const override {
+    std::vector<double> none;
+    OfClasses::add(s, none);  // checks the labels
+    const auto classes = static_cast<size_t>(s.classes);
+    std::vector<double> p(s.scores.begin(), s.scores.end());
+    for (size_t at = 0; at < p.size(); at += classes) softmax(std::span(p).subspan(at, classes));
+    std::vector<double> of_class(s.labels.size()), labels(s.labels.size());
+    double all = 0, counted = 0;
+    for (size_t c = 0; c < classes; ++c) {
+      for (size_t i = 0; i < labels.size(); ++i) {
+        of_class[i] = p[i * classes + c];
+        labels[i] = s.labels[i] == static_cast<double>(c) ? 1 : 0;
+      }
+      const double area = area_under_curve({of_class, of_class, labels, s.weights}, false);
+      if (std::isnan(area)) continue;
+      all += area;
+      ++counted;
+    }
+    sums[0] = counted == 0 ? kNoClassValue : all / counted;
+  }
+  double value(Sums sums) const override { return sums[0]; }
+
+ private:
+  void add_sample(const ClassSample&, std::span<double>) const override {}
+  static void softmax(std::span<double> x) {
+    const double largest = *std::max_element(x.begin(), x.end());
+    double sum = 0;
+    for (double& v : x) sum += v = std::exp(v - largest);
+    for (double& v : x) v /= sum;
+  }
+};
+
 int64_t places_of(sdk::Options& options) {
   constexpr int64_t kMost = int64_t{1} << 31;
   const int64_t k = options.integer("k", 1);
@@ -147,7 +186,10 @@ MetricPtr macro(const std::string& name, sdk::Options&) {
   return std::make_shared<Macro>(name, kKind);
 }
 
+MetricPtr macro_auc(const std::string& name, sdk::Options&) { return std::make_shared<MacroAuc>(name); }
+
 constexpr std::pair<const char*, MakeOfClasses> kOfClasses[] = {
+    {"macro_auc", macro_auc},
     {"macro_f1", macro<Macro::Kind::kF1>},
     {"macro_precision", macro<Macro::Kind::kPrecision>},
     {"macro_recall", macro<Macro::Kind::kRecall>},

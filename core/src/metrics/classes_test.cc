@@ -13,9 +13,15 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::vector<std::string> kAllOfClasses = {
-    "multiclass_accuracy",           "multiclass_accuracy?k=2", "multiclass_recall?k=3", "multiclass_logloss",
-    "multiclass_normalized_entropy", "macro_precision",         "macro_recall",          "macro_f1"};
+const std::vector<std::string> kAllOfClasses = {"multiclass_accuracy",
+                                                "multiclass_accuracy?k=2",
+                                                "multiclass_recall?k=3",
+                                                "multiclass_logloss",
+                                                "multiclass_normalized_entropy",
+                                                "macro_precision",
+                                                "macro_recall",
+                                                "macro_f1",
+                                                "macro_auc"};
 
 // Logits of four classes.
 const std::vector<float> kScores = {-3.05f, -1.50f, -1.31f, -3.22f, -0.20f, -1.22f, -1.96f, -3.22f,
@@ -65,6 +71,14 @@ TEST(ClassMetrics, WeightsAreThoseOfTorchRec) {
   EXPECT_DOUBLE_EQ(m["multiclass_recall?k=2"], 5 / 11.5);
   EXPECT_DOUBLE_EQ(m["multiclass_recall?k=3"], 10.5 / 11.5);
   EXPECT_NEAR(m["multiclass_logloss"], 2.197743743265258, 1e-9);
+}
+
+// Recorded: the mean of scikit-learn's roc_auc_score of each class that occurs, from a softmax in float64.
+TEST(ClassMetrics, MacroAucIsThatOfScikitLearn) {
+  EXPECT_NEAR(of_classes({"macro_auc"}, 4, kScores, kLabels)["macro_auc"], 1.0 / 3, 1e-12);
+  EXPECT_NEAR(of_classes({"macro_auc"}, 4, kScores, kLabels, kWeights)["macro_auc"], 0.3373737373737374, 1e-12);
+  EXPECT_DOUBLE_EQ(of_classes({"macro_auc"}, 2, {0, 1, 3, 4, 0, 1}, {0, 1, 1})["macro_auc"], 0.5) << "p is equal";
+  EXPECT_TRUE(std::isnan(of_classes({"macro_auc"}, 2, {0, 1, 3, 0}, {1, 1})["macro_auc"]));
 }
 
 // A model that always gives the same values must not look right because of the order of the classes.

@@ -183,8 +183,8 @@ void MetricSet::add(const Tensor& scores, const Tensor& labels, const KeyedJagge
 
 void MetricSet::keep_weights(std::span<const float> weights, size_t samples) {
   if (weights.empty() && kept_.weights.empty()) return;
-  kept_.weights.resize(kept_.scores.size(), 1.0f);
-  if (weights.empty()) kept_.weights.resize(kept_.scores.size() + samples, 1.0f);
+  kept_.weights.resize(kept_.labels.size(), 1.0f);
+  if (weights.empty()) kept_.weights.resize(kept_.labels.size() + samples, 1.0f);
   kept_.weights.insert(kept_.weights.end(), weights.begin(), weights.end());
 }
 
@@ -231,17 +231,19 @@ MetricValues MetricSet::values(const ProcessGroup& group) const {
 MetricSet::Kept MetricSet::gathered(const ProcessGroup& group) const {
   // The number of samples on each rank, and a flag if some have weights.
   const Tensor counted = Tensor::zeros({group.world_size() + 1}, DType::kInt64);
-  counted.data<int64_t>()[group.rank()] = std::ssize(kept_.scores);
+  counted.data<int64_t>()[group.rank()] = std::ssize(kept_.labels);
   counted.data<int64_t>()[group.world_size()] = kept_.weights.empty() ? 0 : 1;
   group.all_reduce(counted, ReduceOp::kSum, "samples of metrics").wait();
   const Tensor counts = counted.first({group.world_size()});
   const bool weighted = counted.data<int64_t>()[group.world_size()] > 0;
+  std::vector<int64_t> scores = counts.to_vector<int64_t>();
+  for (int64_t& n : scores) n *= std::max<int64_t>(1, classes_.value_or(0));
   Kept all;
-  all.scores = gathered_values(group, kept_.scores, counts.span<int64_t>());
+  all.scores = gathered_values(group, kept_.scores, scores);
   all.labels = gathered_values(group, kept_.labels, counts.span<int64_t>());
   if (weighted) {
     std::vector<float> weights = kept_.weights;
-    weights.resize(kept_.scores.size(), 1.0f);
+    weights.resize(kept_.labels.size(), 1.0f);
     all.weights = gathered_values(group, weights, counts.span<int64_t>());
   }
   for (const std::vector<int64_t>& keys : kept_.keys)
@@ -257,10 +259,14 @@ MetricValues MetricSet::values_of(const std::vector<One>& metrics, const Kept& k
     const Metric& metric = *metrics[m].metric;
     std::vector<double> sums = metrics[m].sums;
     if (metric.info().pieces != Pieces::kAny) {
-      if (!wide) wide.emplace(kept.scores, kept.labels, kept.weights, logits_);
+      if (!wide) wide.emplace(kept.scores, kept.labels, kept.weights, logits_ && classes_.value_or(0) == 0);
       sums.assign(static_cast<size_t>(metric.info().sums), 0.0);
     }
-    if (metric.info().pieces == Pieces::kAll) metric.add(wide->samples(), sums);
+    if (metric.info().pieces == Pieces::kAll) {
+      MetricSamples all = wide->samples();
+      all.classes = classes_.value_or(0);
+      metric.add(all, sums);
+    }
     if (metric.info().pieces == Pieces::kGroup)
       for_each_group(*wide, kept.keys[metrics[m].key], [&](const Wide& group) { metric.add(group.samples(), sums); });
     out.values.emplace_back(names_[m], metric.value(sums));

@@ -25,6 +25,10 @@ RecMetric::RecMetric(const std::string& name, MetricPtr metric, int64_t window_s
     fail(Code::kInvalidArgument, "a window of ", window_size, " samples is not possible: give 1 or more");
   if (metric_->info().pieces == Metric::Pieces::kGroup)
     fail(Code::kInvalidArgument, "the metric \"", name, "\" needs whole groups of samples, which a window splits");
+  if (metric_->info().pieces == Metric::Pieces::kAll && metric_->info().least_classes > 0)
+    fail(Code::kInvalidArgument, "the metric \"", name,
+         "\" needs all samples of a head of classes, and a window keeps ",
+         "sums of these: take another metric of classes");
   if (metric_->info().least_classes > classes)
     fail(Code::kInvalidArgument, "the metric \"", name, "\" needs a head of ", metric_->info().least_classes,
          " or more classes, but here are ", classes);

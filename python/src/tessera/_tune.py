@@ -16,7 +16,9 @@ import threading
 import warnings
 from typing import Any, Dict, List, Optional
 
-OF_CLASSES = ("multiclass_accuracy", "multiclass_recall", "macro_precision", "macro_recall", "macro_f1")
+OF_CLASSES = (
+    "multiclass_accuracy", "multiclass_recall", "macro_precision", "macro_recall", "macro_f1", "macro_auc",
+)  # fmt: skip
 LARGER_IS_BETTER = (
     "auc", "gauc", "accuracy", "precision", "recall", "ndcg", "hit_rate", "recall_at_k", "mrr", *OF_CLASSES,
 )  # fmt: skip

@@ -117,7 +117,7 @@ std::string formatted_value(const std::string& name, const json& report) {
 // Two ranks come to the values of one; validation, progressive evaluation and predict have them too.
 TEST_F(LossesOfHeads, ClassesHaveMetrics) {
   const std::string judged = std::string(kClasses) + R"([metrics]
-names = ["multiclass_logloss", "multiclass_accuracy", "macro_f1", "multiclass_recall?k=2"]
+names = ["multiclass_logloss", "multiclass_accuracy", "macro_f1", "macro_auc", "multiclass_recall?k=2"]
 training = ["multiclass_accuracy"]
 [validation]
 fraction = 0.2
@@ -128,6 +128,7 @@ patience = 2
   const json one = report();
   EXPECT_GT(one.at("test").at("multiclass_accuracy").get<double>(), 0.95);
   EXPECT_GT(one.at("test").at("macro_f1").get<double>(), 0.95);
+  EXPECT_GT(one.at("test").at("macro_auc").get<double>(), 0.95);
   EXPECT_LT(one.at("test").at("multiclass_logloss").get<double>(), 0.2);
   EXPECT_GE(one.at("test").at("multiclass_recall?k=2"), one.at("test").at("multiclass_accuracy"));
   EXPECT_EQ(one.at("test").at("samples"), 600);
@@ -147,6 +148,8 @@ patience = 2
   };
   expect_refused(with("auc"), HasSubstr("the metric \"auc\" judges one value for each sample, but the model predicts "
                                         "classes: take one of classes, such as multiclass_accuracy"));
+  expect_refused({"train", "--config", job(3, kClasses), "--set", "metrics.training=[\"macro_auc\"]"},
+                 HasSubstr("needs all samples of a head of classes, and a window keeps sums of these"));
   expect_refused(with("multiclass_accuracy?k=3"), HasSubstr("is always 1 for 3 classes: take a k below 3"));
   expect_refused({"train", "--config", job(1, liked("")), "--set", "metrics.names=[\"macro_f1\"]"},
                  HasSubstr("no head has a loss of classes, such as softmax_cross_entropy"));
