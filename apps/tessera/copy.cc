@@ -24,6 +24,15 @@ constexpr char kAboutCopying[] =
     "A file comes to its name only when it is whole. One that is there with the same size, and is not older, is left "
     "alone. A file of an http server that does not say its time is always copied.";
 
+// Refuses a URL of a store that pyarrow has no file system for, before a Python is asked.
+void check_scheme(const std::string& url) {
+  const std::string scheme = url.substr(0, url.find("://"));
+  for (const char* known : {"s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs", "http", "https", "file"}) {
+    if (scheme == known) return;
+  }
+  throw UsageError(str_cat(scheme, ":// is no store that copy knows: give s3://, gs://, abfs://, hdfs:// or https://"));
+}
+
 }  // namespace
 
 int copy_command(const std::vector<std::string>& args) {
@@ -41,6 +50,7 @@ int copy_command(const std::vector<std::string>& args) {
     throw UsageError(sdk::is_url(from)
                          ? "FROM and TO are both URLs: copy to this machine first, and then from it"
                          : "neither FROM nor TO is a URL, such as s3://bucket/data: cp copies local files");
+  check_scheme(sdk::is_url(from) ? from : to);
   if (to.starts_with("http://") || to.starts_with("https://"))
     throw UsageError("TO is " + to + ", but http takes no files: give s3://, gs://, abfs:// or hdfs://");
   std::vector<std::string> words = {python, "-c", kCopyScript, from, to, again ? "1" : "0"};

@@ -59,9 +59,9 @@ bool parse_data_arguments(const std::vector<std::string>& args, DataArguments* o
     throw UsageError(out->action.empty() ? str_cat("an action is needed: there are ", kActions)
                                          : str_cat('"', out->action, "\" is not known; there are ", kActions));
   }
-  if (out->describe.path.empty()) throw UsageError("a file is needed: tessera data describe FILE");
   if (out->action == "check" && out->other.empty())
     throw UsageError("two files are needed: tessera data check TRAIN NEW");
+  if (out->describe.path.empty()) throw UsageError("a file is needed: tessera data describe FILE");
   if (out->action == "check" && !out->output.empty()) throw UsageError("--output is of describe; check has --html");
   if (out->action == "describe" && !out->other.empty())
     throw UsageError(str_cat("describe takes one file or a pattern in quotes, not also ", out->other));
@@ -69,9 +69,10 @@ bool parse_data_arguments(const std::vector<std::string>& args, DataArguments* o
   return true;
 }
 
-// Files of formats that pandas reads and no reader here does.
+// Refuses a job, and files of formats that pandas reads and no reader here does.
 void refuse_other_formats(const std::string& path) {
   const std::string ending = lower(std::filesystem::path(path).extension().string());
+  if (ending == ".toml") fail(Code::kInvalidArgument, path, " is a job: name the files of its data.path instead");
   for (const auto& [endings, what, reads] :
        {std::array<const char*, 3>{".xlsx .xls .ods", "a spreadsheet", "read_excel"},
         {".json .jsonl .ndjson", "JSON", "read_json"},

@@ -204,10 +204,13 @@ int model_command(const std::vector<std::string>& args) {
       throw UsageError("a model is needed: tessera model importance DIR --data FILE");
     std::vector<std::string> words = {"--model"};
     words.insert(words.end(), args.begin() + 1, args.end());
-    const auto given = [](const std::string& word) {
-      return word == "--importance" || word.starts_with("--importance=");
+    const auto has = [&](const std::string& option) {
+      return std::any_of(words.begin(), words.end(),
+                         [&](const std::string& word) { return word == option || word.starts_with(option + "="); });
     };
-    if (std::none_of(words.begin(), words.end(), given)) words.insert(words.end(), {"--importance", "5"});
+    if (!has("--data") && !has("--config"))
+      throw UsageError("data is needed: tessera model importance DIR --data FILE");
+    if (!has("--importance")) words.insert(words.end(), {"--importance", "5"});
     return predict_command(words);
   }
   if (!args.empty() && args[0] == "export") return export_command({args.begin() + 1, args.end()});

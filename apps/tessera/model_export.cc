@@ -3,6 +3,7 @@
 #include "model_export.h"
 
 #include <filesystem>
+#include <iostream>
 
 #include "command.h"
 #include "config/json.h"
@@ -25,12 +26,12 @@ struct ExportArguments {
 };
 
 void check_vectors(const ExportArguments& a, const po::variables_map& given) {
-  if (a.directory.empty() || a.vectors.empty() || a.output.empty())
-    throw UsageError("a table and a file are needed: tessera model export DIR --vectors TABLE --output FILE");
   for (const char* option : {"onnx", "tables", "inputs", "head", "layer"}) {
     if (given.contains(option) && !given[option].defaulted())
       throw UsageError(str_cat("--", option, " is of ONNX files, and --vectors writes none"));
   }
+  if (a.directory.empty() || a.vectors.empty() || a.output.empty())
+    throw UsageError("a table and a file are needed: tessera model export DIR --vectors TABLE --output FILE");
   if (!is_vectors_file(a.output)) throw UsageError("--output " + a.output + ": must end in .npy, .fvecs or .csv");
   if (!a.overwrite && std::filesystem::exists(a.output))
     throw UsageError(a.output + " exists: --overwrite replaces it");
@@ -63,7 +64,8 @@ bool parse_export_arguments(const std::vector<std::string>& args, ExportArgument
   if (!given) return false;
   if (!out->vectors.empty() || !out->output.empty()) return check_vectors(*out, *given), true;
   if (out->directory.empty() || out->onnx.empty())
-    throw UsageError("a model and a file are needed: tessera model export DIR --onnx FILE");
+    throw UsageError(
+        "a model and a file are needed: tessera model export DIR --onnx FILE, or DIR --vectors TABLE --output FILE");
   if (out->inputs != "rows" && out->inputs != "columns")
     throw UsageError(str_cat("--inputs ", out->inputs, ": must be rows or columns"));
   if (out->tables == "input" && out->inputs == "columns")
@@ -109,6 +111,7 @@ int export_vectors(const ExportArguments& a) {
     const int64_t rows = ids.empty() ? config.num_embeddings : std::ssize(ids);
     const Tensor written = slice_rows(table, {0, rows, 0, config.embedding_dim});
     write_vectors_file(a.output, dequantize_rows(written, config.row_format.value(), config.embedding_dim), ids);
+    std::cout << a.output << ": " << rows << " rows of " << config.embedding_dim << " values\n";
     return 0;
   }
   for (const LayerSpec& layer : model.graph.layers) {

@@ -166,7 +166,8 @@ class Copy(unittest.TestCase):
             (("s3://a/b",), "FROM and TO are needed"),
             ((self.url("none"), "x"), "there is nothing at s3://bucket/none\n"),
             (("none", self.url("x")), "there is nothing at none"),
-            (("s9://me:secret@bucket/a", "x"), "s9://bucket/a names no store"),
+            (("s9://me:secret@bucket/a", "x"), "s9:// is no store that copy knows"),
+            (("data", "ftp://host/a"), "ftp:// is no store that copy knows"),
         ):
             error = self.copy(*words, status=2)
             self.assertIn(said, error)

@@ -259,10 +259,19 @@ def refusals(program, folder):
     refused('the width of the input "x" must be a number and is "wide"', folder / "width.onnx")
     f.inputs["x"] = 4
     f.save(folder / "good.onnx")
+    for kind, shape, sentence in (
+        (TensorProto.INT64, ["batch", 4], 'must be float32 and is INT64, which the operator Relu of node "Relu_0"'),
+        (TensorProto.FLOAT, ["batch", "rows", 4],
+         'must be [batch, width] and is [batch, rows, 4], which the operator Relu of node "Relu_0" (inputs "x") takes'),
+    ):  # fmt: skip
+        model = onnx.load(folder / "good.onnx")
+        model.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", kind, shape))
+        onnx.save(model, folder / "rank.onnx")
+        refused(sentence, folder / "rank.onnx")
     refused("--dense z: the file has no such input", folder / "good.onnx", "--dense", "z")
     (folder / "text.onnx").write_text("this is no file of ONNX")
     refused("is no ONNX file", folder / "text.onnx")
-    print("refusals: 6 sentences")
+    print("refusals: 8 sentences")
 
 
 def main():

@@ -61,6 +61,15 @@ class ModelImport {
 
   // ---- inputs
 
+  // The first node that takes the input, as a part of a sentence.
+  std::string first_use(const std::string& input) const {
+    for (const onnx::NodeProto& node : model_.graph().node()) {
+      if (std::find(node.input().begin(), node.input().end(), input) != node.input().end())
+        return ", which " + Importer::described(node) + " takes";
+    }
+    return ", and no node takes it";
+  }
+
   int64_t width_of(const onnx::ValueInfoProto& input) {
     const auto& tensor = input.type().tensor_type();
     const auto sized = [](const auto& d) { return d.has_dim_value() ? std::to_string(d.dim_value()) : d.dim_param(); };
@@ -69,9 +78,11 @@ class ModelImport {
     if (!input.type().has_tensor_type() || tensor.elem_type() != onnx::TensorProto::FLOAT)
       refuse("the input \"", input.name(), "\" must be float32 and is ",
              onnx::TensorProto::DataType_Name(static_cast<onnx::TensorProto::DataType>(tensor.elem_type())),
-             ": tables stay in Tessera, so a dense part takes the rows of ids, [batch, width]");
+             first_use(input.name()),
+             ". Tables stay in Tessera, so export the part of the model that takes the rows of ids, [batch, width]");
     if (tensor.shape().dim_size() != 2)
-      refuse("the input \"", input.name(), "\" must be [batch, width] and is [", shape, ']');
+      refuse("the input \"", input.name(), "\" must be [batch, width] and is [", shape, ']', first_use(input.name()),
+             ". Sequences cannot be imported: export the part of the model after them");
     const auto& batch = tensor.shape().dim(0);
     const auto& width = tensor.shape().dim(1);
     if (!width.has_dim_value() || width.dim_value() < 1)
