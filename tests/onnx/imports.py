@@ -257,7 +257,15 @@ def refusals(program, folder):
     f.output(f.node("Relu", "x"), "y")
     f.save(folder / "width.onnx")
     refused('the width of the input "x" must be a number and is "wide"', folder / "width.onnx")
-    f.inputs["x"] = 4
+    f = File(x=4)
+    x = "x"
+    for _ in range(60):
+        x = f.node("Concat", x, x, axis=1)
+    f.output(x, "y")
+    f.save(folder / "doubled.onnx", check=False)
+    refused("makes more than 1048576 values of a sample", folder / "doubled.onnx")
+    f = File(x=4)
+    f.output(f.node("Relu", "x"), "y")
     f.save(folder / "good.onnx")
     for kind, shape, sentence in (
         (TensorProto.INT64, ["batch", 4], 'must be float32 and is INT64, which the operator Relu of node "Relu_0"'),
@@ -271,7 +279,7 @@ def refusals(program, folder):
     refused("--dense z: the file has no such input", folder / "good.onnx", "--dense", "z")
     (folder / "text.onnx").write_text("this is no file of ONNX")
     refused("is no ONNX file", folder / "text.onnx")
-    print("refusals: 8 sentences")
+    print("refusals: 9 sentences")
 
 
 def main():

@@ -184,7 +184,7 @@ Values erf(Importer& im, const onnx::NodeProto& node) {
 // The axes that a reduction names, as an attribute or as an input, are those of a sample's values.
 void need_row_reduction(const Importer& im, const onnx::NodeProto& node) {
   std::vector<int64_t> axes = integers_attribute(node, "axes");
-  if (const OnnxConstant* given = im.constant(node, 1)) axes.assign(given->values.begin(), given->values.end());
+  if (const OnnxConstant* given = im.constant(node, 1)) axes = whole_numbers(*given);
   if (axes.size() != 1)
     im.refuse(node, "cannot become a layer, because it reduces other axes than that of a sample's values");
   im.need_last_axis(node, axes[0], im.value(node, 0));

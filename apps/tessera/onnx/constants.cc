@@ -19,6 +19,8 @@ namespace {
 using Folded = std::optional<OnnxConstant>;
 using Constants = std::vector<const OnnxConstant*>;
 
+constexpr int64_t kMostFolded = int64_t{1} << 26;  // elements of a constant that is made of others
+
 // The number of elements; -1: it is beyond what a file can have.
 int64_t elements_of(const std::vector<int64_t>& shape) {
   int64_t out = 1;
@@ -129,8 +131,9 @@ Folded elementwise(const Constants& in, const std::function<double(double, doubl
     }
     if (std::count(one->values.begin(), one->values.end(), kBatchSize) > 0) return std::nullopt;
   }
-  const auto count = static_cast<size_t>(elements_of(out.shape));
-  for (size_t i = 0; i < count; ++i) {
+  const int64_t count = elements_of(out.shape);
+  if (count < 0 || count > kMostFolded) return std::nullopt;
+  for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
     const double value =
         f(a.values[broadcast_index(a.shape, out.shape, i)], b.values[broadcast_index(b.shape, out.shape, i)]);
     out.values.push_back(out.integers ? std::trunc(value) : value);
@@ -167,8 +170,8 @@ Folded reshaped(const Constants& in) {
   for (const double v : in[1]->values) {
     if (v == kBatchSize) return std::nullopt;
     const bool same = v == 0 && shape.size() < out.shape.size();
-    shape.push_back(same ? out.shape[shape.size()] : static_cast<int64_t>(v));
-    if (shape.back() >= 0) known *= shape.back();
+    shape.push_back(same ? out.shape[shape.size()] : whole_number(v));
+    if (shape.back() >= 0 && __builtin_mul_overflow(known, shape.back(), &known)) return std::nullopt;
   }
   const auto count = static_cast<int64_t>(out.values.size());
   for (int64_t& size : shape) {
@@ -182,7 +185,7 @@ Folded reshaped(const Constants& in) {
 Folded other_rank(const onnx::NodeProto& node, const Constants& in) {
   OnnxConstant out = *in.at(0);
   std::vector<int64_t> axes = integers_attribute(node, "axes");
-  if (in.size() > 1) axes.assign(in[1]->values.begin(), in[1]->values.end());
+  if (in.size() > 1) axes = whole_numbers(*in[1]);
   if (node.op_type() == "Squeeze") {
     std::vector<int64_t> left;
     const auto rank = static_cast<int64_t>(out.shape.size());
@@ -209,6 +212,7 @@ Folded concatenated(const Constants& in) {
   for (const OnnxConstant* one : in) {
     if (one->shape.size() != 1) return std::nullopt;
     out.values.insert(out.values.end(), one->values.begin(), one->values.end());
+    if (std::ssize(out.values) > kMostFolded) return std::nullopt;
   }
   out.shape = {static_cast<int64_t>(out.values.size())};
   return out;
@@ -221,7 +225,7 @@ Folded gathered(const onnx::NodeProto& node, const Constants& in) {
   out.integers = in[0]->integers;
   const auto count = static_cast<int64_t>(in[0]->values.size());
   for (const double v : in[1]->values) {
-    const int64_t at = static_cast<int64_t>(v) + (v < 0 ? count : 0);
+    const int64_t at = whole_number(v) + (v < 0 ? count : 0);
     if (at < 0 || at >= count) return std::nullopt;
     out.values.push_back(in[0]->values[static_cast<size_t>(at)]);
   }
@@ -234,7 +238,7 @@ Folded sliced(const Constants& in) {
     return std::nullopt;
   if (in.size() > 4 && in[4]->values != std::vector<double>{1}) return std::nullopt;
   const auto count = static_cast<double>(in[0]->values.size());
-  const auto place = [&](double v) { return static_cast<int64_t>(std::clamp(v < 0 ? v + count : v, 0.0, count)); };
+  const auto place = [&](double v) { return whole_number(std::clamp(v < 0 ? v + count : v, 0.0, count)); };
   const int64_t from = place(in[1]->values[0]), to = std::max(from, place(in[2]->values[0]));
   OnnxConstant out = *in[0];
   out.values.assign(in[0]->values.begin() + from, in[0]->values.begin() + to);
@@ -258,6 +262,17 @@ Folded constant_node(const onnx::NodeProto& node, const std::string& file) {
 }
 
 }  // namespace
+
+int64_t whole_number(double value) {
+  constexpr double kMost = 2147483648.0;
+  return static_cast<int64_t>(std::isnan(value) ? kMost : std::clamp(value, -kMost, kMost));
+}
+
+std::vector<int64_t> whole_numbers(const OnnxConstant& constant) {
+  std::vector<int64_t> out;
+  for (const double value : constant.values) out.push_back(whole_number(value));
+  return out;
+}
 
 const onnx::AttributeProto* find_attribute(const onnx::NodeProto& node, const char* name) {
   for (const onnx::AttributeProto& a : node.attribute()) {

@@ -23,6 +23,11 @@ struct OnnxConstant {
   bool integers = false;       // the file stores them as integers or booleans
 };
 
+// A value as an integer, such as a size, an axis or a place. Numbers beyond 2^31, and NaN, become 2^31 of their sign:
+// no size of a sample is that large, and products of two do not overflow.
+int64_t whole_number(double value);
+std::vector<int64_t> whole_numbers(const OnnxConstant& constant);
+
 // A node's attribute; the default if it has none of this name.
 const onnx::AttributeProto* find_attribute(const onnx::NodeProto& node, const char* name);  // nullptr: none
 int64_t integer_attribute(const onnx::NodeProto& node, const char* name, int64_t otherwise);

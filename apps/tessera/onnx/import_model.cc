@@ -88,6 +88,9 @@ class ModelImport {
     if (!width.has_dim_value() || width.dim_value() < 1)
       refuse("the width of the input \"", input.name(), "\" must be a number and is \"", width.dim_param(),
              "\": export the file with only the batch as a dynamic dimension");
+    if (width.dim_value() > kMostValues)
+      refuse("the input \"", input.name(), "\" has ", width.dim_value(), " values of a sample: at most ", kMostValues,
+             " can be imported");
     if (batch.has_dim_value()) batch_ = batch.dim_value();
     return width.dim_value();
   }

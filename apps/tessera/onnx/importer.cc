@@ -90,8 +90,11 @@ void Importer::run() {
     if (found == known.end() || !standard || node.output_size() == 0)
       refuse(node, "has no counterpart among the layers of docs/layers.md");
     const Values made = found->second(*this, node);
-    for (int k = 0; k < node.output_size() && k < static_cast<int>(made.size()); ++k)
-      values_[node.output(k)] = made[static_cast<size_t>(k)];
+    for (int k = 0; k < node.output_size() && k < static_cast<int>(made.size()); ++k) {
+      const ImportValue& one = made[static_cast<size_t>(k)];
+      if (one.width() > kMostValues) refuse(node, "makes more than ", kMostValues, " values of a sample");
+      values_[node.output(k)] = one;
+    }
   }
 }
 

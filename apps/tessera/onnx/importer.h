@@ -16,6 +16,8 @@ class NodeProto;
 
 namespace tessera::cli {
 
+constexpr int64_t kMostValues = 1 << 20;  // of a sample, in an input or a value
+
 class Importer {
  public:
   using Values = std::vector<ImportValue>;

@@ -26,7 +26,7 @@ ImportValue in_form(ImportValue x, ValueForm form) {
 }
 
 std::vector<int64_t> reduced_axes(const Importer& im, const onnx::NodeProto& node) {
-  if (const OnnxConstant* given = im.constant(node, 1)) return {given->values.begin(), given->values.end()};
+  if (const OnnxConstant* given = im.constant(node, 1)) return whole_numbers(*given);
   return integers_attribute(node, "axes");
 }
 
@@ -95,7 +95,7 @@ Values matrix_gather(Importer& im, const onnx::NodeProto& node) {
   const int64_t axis = integer_attribute(node, "axis", 0);
   if (x.form != ValueForm::kProductList || axis != (x.batch_last ? 0 : 1) || pairs.values.empty())
     refuse_matrix(im, node);
-  return {chosen(im, node, x, {pairs.values.begin(), pairs.values.end()})};
+  return {chosen(im, node, x, whole_numbers(pairs))};
 }
 
 Values matrix_gather_nd(Importer& im, const onnx::NodeProto& node) {
@@ -106,9 +106,7 @@ Values matrix_gather_nd(Importer& im, const onnx::NodeProto& node) {
     refuse_matrix(im, node);
   std::vector<int64_t> pairs;
   for (size_t k = 0; k + 1 < places.values.size(); k += 2) {
-    const auto at = [&](size_t i) {
-      return static_cast<int64_t>(places.values[i]) + (places.values[i] < 0 ? x.rows : 0);
-    };
+    const auto at = [&](size_t i) { return whole_number(places.values[i]) + (places.values[i] < 0 ? x.rows : 0); };
     if (at(k) < 0 || at(k) >= x.rows || at(k + 1) < 0 || at(k + 1) >= x.rows) refuse_matrix(im, node);
     pairs.push_back(at(k) * x.rows + at(k + 1));
   }
@@ -238,9 +236,9 @@ ImportValue as_matrix(const Importer& im, const onnx::NodeProto& node, ImportVal
   const std::vector<double>& sizes = shape.values;
   int64_t known = 1;
   if (sizes.size() != 3 || !im.is_batch(sizes[0], sizes[1] != -1 && sizes[2] != -1) || x.flat) refuse_matrix(im, node);
-  for (const size_t d : {1, 2}) known *= std::max<int64_t>(1, static_cast<int64_t>(sizes[d]));
-  const int64_t rows = sizes[1] == -1 ? x.width() / known : static_cast<int64_t>(sizes[1]);
-  const int64_t width = sizes[2] == -1 ? x.width() / known : static_cast<int64_t>(sizes[2]);
+  for (const size_t d : {1, 2}) known *= std::max<int64_t>(1, whole_number(sizes[d]));
+  const int64_t rows = sizes[1] == -1 ? x.width() / known : whole_number(sizes[1]);
+  const int64_t width = sizes[2] == -1 ? x.width() / known : whole_number(sizes[2]);
   if (rows < 1 || width < 1 || rows * width != x.width()) refuse_matrix(im, node);
   x.form = ValueForm::kMatrix;
   x.rows = rows;

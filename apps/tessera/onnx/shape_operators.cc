@@ -43,7 +43,7 @@ Values flatten(Importer& im, const onnx::NodeProto& node) {
 }
 
 std::vector<int64_t> axes_of(const Importer& im, const onnx::NodeProto& node, int input) {
-  if (const OnnxConstant* axes = im.constant(node, input)) return {axes->values.begin(), axes->values.end()};
+  if (const OnnxConstant* axes = im.constant(node, input)) return whole_numbers(*axes);
   return integers_attribute(node, "axes");
 }
 
@@ -103,14 +103,14 @@ Values split(Importer& im, const onnx::NodeProto& node) {
   const ImportValue& x = im.value(node, 0);
   im.need_last_axis(node, integer_attribute(node, "axis", 0), x);
   std::vector<int64_t> sizes = integers_attribute(node, "split");
-  if (const OnnxConstant* given = im.constant(node, 1)) sizes.assign(given->values.begin(), given->values.end());
+  if (const OnnxConstant* given = im.constant(node, 1)) sizes = whole_numbers(*given);
   const auto outputs = static_cast<int64_t>(node.output_size());
   if (sizes.empty()) {
     const int64_t each = (x.width() + outputs - 1) / outputs;  // the last one may be smaller
     for (int64_t k = 0; k < outputs; ++k) sizes.push_back(std::min(each, x.width() - k * each));
   }
   int64_t sum = 0;
-  for (const int64_t size : sizes) sum += size > 0 ? size : x.width() + 1;
+  for (const int64_t size : sizes) sum += size > 0 ? std::min(size, x.width() + 1) : x.width() + 1;
   if (sum != x.width())
     im.refuse(node, "cannot become a layer, because its parts are not the ", x.width(), " values of its input");
   if (x.parts.size() == 1 && x.is_plain() && sizes.size() > 1) {  // one layer makes all parts
@@ -132,10 +132,7 @@ Values split(Importer& im, const onnx::NodeProto& node) {
 Values slice(Importer& im, const onnx::NodeProto& node) {
   const ImportValue& x = im.value(node, 0);
   const auto list = [&](int input, const char* name) {
-    if (input < node.input_size()) {
-      const std::vector<double>& given = im.needed_constant(node, input, name).values;
-      return std::vector<int64_t>(given.begin(), given.end());
-    }
+    if (input < node.input_size()) return whole_numbers(im.needed_constant(node, input, name));
     return integers_attribute(node, name);
   };
   std::vector<int64_t> starts = list(1, "starts"), ends = list(2, "ends"), axes = list(3, "axes"),
@@ -156,7 +153,7 @@ Values gather(Importer& im, const onnx::NodeProto& node) {
   const ImportValue& x = im.value(node, 0);
   const OnnxConstant& columns = im.needed_constant(node, 1, "list of columns");
   im.need_last_axis(node, integer_attribute(node, "axis", 0), x);
-  const auto place = [&](double v) { return static_cast<int64_t>(v) + (v < 0 ? x.width() : 0); };
+  const auto place = [&](double v) { return whole_number(v) + (v < 0 ? x.width() : 0); };
   if (columns.values.empty()) im.refuse(node, "asks for no column");
   int64_t width = 0;
   for (const double v : columns.values) {
