@@ -120,7 +120,8 @@ OnnxValues write_layer_norm(OnnxLayer& l) {
   const std::string centred = l.g.subtract(parts, l.g.node("ReduceMean", {parts}, last));
   const std::string variance = l.g.node("ReduceMean", {l.g.multiply(centred, centred)}, last);
   std::string y = l.g.divide(centred, l.g.node("Sqrt", {l.g.add(variance, l.g.number(eps))}));
-  if (weights) y = l.g.add(l.g.multiply(y, l.parameter("weight")), l.parameter("bias"));
+  const auto of_part = [&](const char* name) { return l.g.unsqueeze(l.parameter(name), -1); };  // [groups, 1]
+  if (weights) y = l.g.add(l.g.multiply(y, of_part("weight")), of_part("bias"));
   return {like(x, l.g.reshape(y, cut(x, {x.width})), x.width)};
 }
 
