@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 
+#include "metrics/rec_metrics.h"
 #include "tessera/metrics.h"
 
 namespace tessera {
@@ -79,6 +80,11 @@ TEST(ClassMetrics, MacroAucIsThatOfScikitLearn) {
   EXPECT_NEAR(of_classes({"macro_auc"}, 4, kScores, kLabels, kWeights)["macro_auc"], 0.3373737373737374, 1e-12);
   EXPECT_DOUBLE_EQ(of_classes({"macro_auc"}, 2, {0, 1, 3, 4, 0, 1}, {0, 1, 1})["macro_auc"], 0.5) << "p is equal";
   EXPECT_TRUE(std::isnan(of_classes({"macro_auc"}, 2, {0, 1, 3, 0}, {1, 1})["macro_auc"]));
+}
+
+TEST(ClassMetrics, MacroAucHasNoWindow) {
+  EXPECT_THAT(class_error([] { RecMetric("macro_auc", make_metric("macro_auc"), 10, 3); }),
+              HasSubstr("needs all samples of a head of classes, and a window keeps sums of these"));
 }
 
 // A model that always gives the same values must not look right because of the order of the classes.

@@ -16,7 +16,8 @@ TrainingMetrics::TrainingMetrics(const MetricsConfig& config, std::vector<Predic
     if (groups || metric->info().pieces != Metric::Pieces::kAny)
       fail(Code::kInvalidArgument, "metrics.training has \"", m.name, "\", which wants ",
            groups ? "all samples of a group" : "all samples",
-           " together, but training batches are not kept: auc?bins=1000 is one for these");
+           " together, but training batches are not kept: ", classes > 0 ? "multiclass_accuracy" : "auc?bins=1000",
+           " is one for these");
     metrics_.emplace_back(
         m.head, RecMetric(m.shown, std::move(metric), std::max<int64_t>(1, config.window / world_size), classes));
   }

@@ -112,6 +112,9 @@ TEST(DataCheck, WrongUses) {
   const std::string file = folder.write("a.csv", "x,y\n1,2\n");
   expect_refused({"data", "check", file}, HasSubstr("two files are needed: tessera data check TRAIN NEW"));
   expect_refused({"data", "check", file, folder.file("none.csv")}, HasSubstr("none.csv"));
+  expect_refused({"data", "check"}, HasSubstr("two files are needed: tessera data check TRAIN NEW"));
+  expect_refused({"data", "check", folder.write("job.toml", "[data]"), file},
+                 HasSubstr("job.toml is a job: name the files of its data.path instead"));
   expect_refused({"data", "check", file, file, "--output", "x"}, HasSubstr("--output is of describe"));
   expect_refused({"data", "chek", file}, HasSubstr("tessera data check TRAIN NEW"));
 }

@@ -101,6 +101,7 @@ TEST_F(ModelImportance, WrongUses) {
   const std::string bare = folder_.write("bare.csv", "noise,user,size\nn1,u1,3.5\nn2,u2,4.5\n");
   expect_refused({"model", "importance", file("model"), "--data", bare},
                  HasSubstr("importance needs rows with labels"));
+  expect_refused({"model", "importance", file("model")}, HasSubstr("data is needed: tessera model importance DIR"));
   expect_refused({"model", "importance"}, HasSubstr("tessera model importance DIR --data FILE"));
 }
 

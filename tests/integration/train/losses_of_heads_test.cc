@@ -149,7 +149,7 @@ patience = 2
   expect_refused(with("auc"), HasSubstr("the metric \"auc\" judges one value for each sample, but the model predicts "
                                         "classes: take one of classes, such as multiclass_accuracy"));
   expect_refused({"train", "--config", job(3, kClasses), "--set", "metrics.training=[\"macro_auc\"]"},
-                 HasSubstr("needs all samples of a head of classes, and a window keeps sums of these"));
+                 HasSubstr("batches are not kept: multiclass_accuracy is one for these"));
   expect_refused(with("multiclass_accuracy?k=3"), HasSubstr("is always 1 for 3 classes: take a k below 3"));
   expect_refused({"train", "--config", job(1, liked("")), "--set", "metrics.names=[\"macro_f1\"]"},
                  HasSubstr("no head has a loss of classes, such as softmax_cross_entropy"));

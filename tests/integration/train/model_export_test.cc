@@ -140,6 +140,8 @@ TEST_F(ModelExport, RefusesWhatItCannotSay) {
   refused({"--inputs", "words"}, "--inputs words: must be rows or columns");
   refused({"--inputs", "columns", "--tables", "input"}, "--inputs columns has no effect on --tables input");
   refused({"--inputs", "columns", "--head", "click"}, "this model was not trained on [[column]]s");
+  expect_refused({"model", "export", model, "--onnx", file("r.onnx"), "--vectors", "c0"},
+                 HasSubstr("--onnx is of ONNX files, and --vectors writes none"));
   expect_refused({"model", "export", model}, HasSubstr("tessera model export DIR --onnx FILE"));
   expect_refused({"model", "export", file("none"), "--onnx", file("r.onnx")}, HasSubstr("there is no packed model"));
   expect_refused({"model", "export", model, "--onnx", file("no/r.onnx"), "--head", "click"},

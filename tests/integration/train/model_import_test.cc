@@ -102,7 +102,7 @@ TEST_F(ModelImport, RefusesWhatAJobCannotHave) {
   refused(file("esmm.onnx"), {}, "of node \"Exp_31\" (inputs \"Neg_30\") has no counterpart");
   refused(file("esmm.onnx"), {"--dense", "numbers"}, "--dense numbers: the file has no such input");
   succeed({"model", "export", file("esmm"), "--onnx", file("tables.onnx")});
-  refused(file("tables.onnx"), {}, "the input \"c0\" must be float32 and is INT64");
+  refused(file("tables.onnx"), {}, "the input \"c0\" must be float32 and is INT64, which the operator ");
   train_and_export("din", {"--tables", "input"});
   refused(file("din.onnx"), {}, "must be [batch, width] and is [batch, ");
   refused(folder_.write("text.onnx", "no protobuf"), {}, "text.onnx is no ONNX file");
