@@ -118,8 +118,8 @@ class Batch:
 
 
 class QuantCollection:
-    """Tables with quantized rows, of ``Collection.quantize``. Whole on this rank: nothing here is collective, and one
-    thread at a time uses it (``FailedPrecondition`` otherwise).
+    """Tables with quantized rows, of ``Collection.quantize``. Whole on this rank: nothing here is collective, and
+    threads take turns.
 
     kind: "bags" or "sequences". features: whose ids a batch has. outputs: name -> dim, in order, as of the collection.
     bytes: of all rows.
@@ -143,24 +143,18 @@ class QuantCollection:
         ``Collection.forward`` takes, without strides. Of bags."""
         if self.kind != "bags":
             raise _l.Unimplemented("sequences have an output for each feature: use sequences()")
-        if not self._used.acquire(False):
-            raise _l.FailedPrecondition("another thread is using this quantized collection: only one at a time may")
-        try:
+        with self._used:
             inputs = self._batch.set(values, lengths, **batch)
             out = output_array(out, (self._batch.samples(inputs), self.width))
             _l.call("quant_collection_forward", self._handle.value, self._batch.address, self._out.set(out))
             return out
-        finally:
-            self._used.release()
 
     def sequences(self, values: Any, lengths: Any, *, keys: Optional[Sequence[str]] = None) -> Dict[str, np.ndarray]:
         """A row for each id, by output name: float32 ``[ids of the feature, dim]``, in the order of the ids. Of
         sequences."""
         if self.kind != "sequences":
             raise _l.Unimplemented("bags have one output: use lookup()")
-        if not self._used.acquire(False):
-            raise _l.FailedPrecondition("another thread is using this quantized collection: only one at a time may")
-        try:
+        with self._used:
             inputs = self._batch.set(values, lengths, keys=keys)
             names = list(self.features if keys is None else keys)
             counts = np.asarray(inputs[1]).reshape(len(names), -1).sum(1) if names else []
@@ -176,5 +170,3 @@ class QuantCollection:
                 len(tensors),
             )  # fmt: skip
             return out
-        finally:
-            self._used.release()

@@ -179,6 +179,7 @@ class ProcessGroup:
         self._check_backend(backend)
         self._handle = _l.Handle("process_group")
         self._used = threading.Lock()
+        self._patience_s = 0.0  # how long a thread waits for another one
         self._calls = 0  # odd: a call is waiting
         self._error = _l.Error()
         self._error_address = c.addressof(self._error)
@@ -203,10 +204,16 @@ class ProcessGroup:
 
     def _enter(self) -> None:
         """This thread is in the group until it releases ``_used``: buffers for calls are there once."""
-        if not self._used.acquire(False):
+        if not self._used.acquire(True, self._patience_s):
             raise _l.FailedPrecondition(
                 "another thread is in this process group, or in a model over it: one thread at a time may use them"
             )
+
+    def let_threads_wait(self) -> None:
+        """Threads take turns from now on, in any order, so that only a group of one rank may do this."""
+        if self.world_size > 1:
+            raise _l.FailedPrecondition("threads of several ranks would take turns in different orders")
+        self._patience_s = 60.0
 
     def _wait(self, function: Any, *arguments: Any) -> None:
         """A call that may wait for other ranks, of a thread that has entered."""

@@ -263,3 +263,19 @@ def sequences():
         parts = [[rows[key].values().tolist(), rows[key].lengths().tolist()] for key in KEYS]
         out.append([whole(model), parts])
     return out
+
+
+@program
+def start_values_of_copies():
+    torch.manual_seed(dist.get_rank())
+    made = tr.EmbeddingBagConfig(num_embeddings=9, embedding_dim=8, name="r", feature_names=["fr"],
+                                 init_fn=nn.init.normal_)  # fmt: skip
+    ebc = tr.EmbeddingBagCollection(tables=[made], device=torch.device("meta"))
+    sharder = tr.EmbeddingBagCollectionSharder()
+    plan = tr.construct_module_sharding_plan(ebc, {"r": tr.data_parallel()}, sharder, 2, 2, "cpu")
+    env = tr.ShardingEnv.from_process_group(dist.group.WORLD)
+    model = tr.DistributedModelParallel(ebc, env, CPU, tr.ShardingPlan({"": plan}), [sharder])
+    (rows,) = model.state_dict().values()
+    every = [torch.empty(9, 8) for _ in range(2)]
+    dist.all_gather(every, rows.detach())
+    return [torch.equal(*every), bool(every[0].std() > 0)]

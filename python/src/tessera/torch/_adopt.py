@@ -19,8 +19,41 @@ from ._weights import Rows, forget
 _MODES = {"sum": PoolingType.SUM, "mean": PoolingType.MEAN}
 
 
+_OPTIONS = frozenset("padding_idx max_norm norm_type scale_grad_by_freq sparse mode include_last_offset".split())
+
+
 class _Adopted:
     """What a model may ask of the module that was replaced."""
+
+    def __getattr__(self, name: str) -> Any:
+        theirs = self.__dict__.get("_adopted")
+        return getattr(theirs, name) if name in _OPTIONS and theirs else super().__getattr__(name)  # type: ignore[misc]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OPTIONS:
+            raise NotImplementedError(
+                f"{name} of an adopted module cannot be changed: release() the model, change it, and adopt it again"
+            )
+        if name == "weight":  # the next lookup takes it over
+            self._places()._modules[self._configs[0].name].weight = value  # type: ignore[attr-defined]
+        else:
+            super().__setattr__(name, value)
+
+    def reset_parameters(self) -> None:
+        """Draws the rows anew as PyTorch's module does. Optimizer states stay."""
+        if self.core._group.world_size > 1:  # type: ignore[attr-defined]
+            raise RuntimeError("the tables are sharded already: draw their rows before that")
+        with torch.no_grad():
+            nn.init.normal_(self.weight)
+            if self.padding_idx is not None:
+                self.weight[self.padding_idx].zero_()
+
+    def _load_from_state_dict(self, state_dict: Dict[str, Any], prefix: str, *rest: Any) -> None:
+        """Also takes a state dict of the model before it was adopted."""
+        for _, key in self._named_tables():  # type: ignore[attr-defined]
+            if f"{prefix}weight" in state_dict:
+                state_dict.setdefault(prefix + key, state_dict.pop(f"{prefix}weight"))
+        super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[misc]
 
     @property
     def weight(self) -> nn.Parameter:
@@ -36,11 +69,6 @@ class _Adopted:
     def embedding_dim(self) -> int:
         """The number of columns."""
         return self._configs[0].embedding_dim  # type: ignore[attr-defined]
-
-    @property
-    def padding_idx(self) -> Optional[int]:
-        """The row that is not trained, or None."""
-        return self.__dict__["_adopted"].padding_idx
 
     def __prepare_scriptable__(self) -> Any:
         raise NotImplementedError(
@@ -109,7 +137,6 @@ class AdoptedEmbedding(_Adopted, EmbeddingCollection):
             place = torch.cumsum(stays, 0) - stays.long()
             rows = torch.where(stays[:, None], torch.cat([rows, row])[place], row)
         return rows.reshape(*input.shape, rows.shape[-1])
-
 
     def _row(self, at: int) -> Tensor:
         """A row as it is."""

@@ -19,9 +19,9 @@ _STORED = {"FP16": torch.float16, "BF16": torch.bfloat16}
 
 @dataclass
 class EmbeddingConfig:
-    """A table: TorchRec's fields. Start values are uniform in [weight_init_min, weight_init_max], which are as far
-    below 0 as above; None: 1 / sqrt(num_embeddings). init_fn changes a tensor with all rows in place instead. The
-    others of TorchRec's fields are refused unless they are as when left out."""
+    """A table: TorchRec's fields. Start values are uniform in [weight_init_min, weight_init_max]; None:
+    1 / sqrt(num_embeddings) below and above 0. init_fn changes a tensor with all rows in place instead. The others of
+    TorchRec's fields are refused unless they are as when left out."""
 
     num_embeddings: int
     embedding_dim: int
@@ -73,20 +73,22 @@ def stored_dtype(config: Any) -> torch.dtype:
     return _STORED.get(_value(config.data_type), torch.float32)
 
 
+def drawn_here(config: Any) -> bool:
+    """True if PyTorch makes a table's start values: by init_fn, or between bounds that are not as far below 0 as
+    above, which is what the library draws."""
+    above, below = config.weight_init_max, config.weight_init_min
+    return config.init_fn is not None or (above is None) != (below is None) or (above is not None and above != -below)
+
+
 def core_config(config: Any, kind: str, optimizer: Optional[Optimizer]) -> _Config:
     """Our table of a config here or of TorchRec's own."""
-    above, below = config.weight_init_max, config.weight_init_min
-    if (above is None) != (below is None) or (above is not None and above != -below):
-        raise NotImplementedError(
-            f"table {config.name}: a weight_init_min other than -weight_init_max has no counterpart; give init_fn"
-        )
     common = dict(
         num_embeddings=config.num_embeddings,
         embedding_dim=config.embedding_dim,
         name=config.name,
         data_type=_value(config.data_type),
         feature_names=list(config.feature_names),
-        init_range=above,
+        init_range=None if drawn_here(config) else config.weight_init_max,
         optimizer=optimizer,
     )
     return _BagConfig(**common, pooling=_value(config.pooling)) if kind == "bags" else _Config(**common)

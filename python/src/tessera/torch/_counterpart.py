@@ -118,6 +118,9 @@ def refuse(of: str, given: Mapping[str, Any], usual: Mapping[str, Any]) -> None:
 
 Kind = TypeVar("Kind", bound=type)
 
+# Methods of PyTorch's optimizers that those with states by name do not have, as TorchRec's.
+STATE_HOOKS = [f"register_{of}_{when}_hook" for of in ("state_dict", "load_state_dict") for when in ("pre", "post")]
+
 
 def lacks(*names: str, instead: str = "") -> Callable[[Kind], Kind]:
     """TorchRec's methods of a class that raise a sentence here."""

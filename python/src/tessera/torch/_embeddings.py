@@ -11,7 +11,7 @@ from .._collections import Collection, DistributedModelParallel
 from .._step import Shard
 from .._tables import Module, Optimizer
 from . import _ops, _traced, _weights
-from ._configs import EmbeddingConfig, core_config, stored_dtype
+from ._configs import EmbeddingConfig, core_config, drawn_here, stored_dtype
 from ._optim import COLLECTS, optimizer_of_class
 from ._state import load_table
 
@@ -127,6 +127,7 @@ class Embeddings(nn.Module):
         otherwise = COLLECTS if self.collects_gradients else None
         described = self.description(otherwise, self._optimizers)
         self._model = DistributedModelParallel({"": described}, seed=seed)
+        self._model.group.let_threads_wait()
         self.attach(self._model[""], rows)
 
     def attach(self, core: Collection, rows: Optional[Dict[str, Tensor]] = None) -> None:
@@ -135,8 +136,11 @@ class Embeddings(nn.Module):
         for config in self._configs:
             if rows is not None and config.name in rows:
                 core.set_weight(config.name, rows[config.name].float())
-            elif config.init_fn is not None:
-                core.set_weight(config.name, self._start_of(config))
+            elif drawn_here(config):
+                start = self._start_of(config).contiguous().numpy()
+                if core._group.world_size > 1:
+                    core._group.broadcast(start)  # rank 0's, so that copies of a table are equal
+                core.set_weight(config.name, start)
         self._bind(core)
 
     def _bind(self, core: Collection) -> None:
@@ -382,6 +386,7 @@ class Embeddings(nn.Module):
         for table, key in self._named_tables():
             saved = self._table_tensor(table)
             destination[prefix + key] = saved if keep_vars or not isinstance(saved, Tensor) else saved.detach()
+        super()._save_to_state_dict(destination, prefix, keep_vars)  # what a subclass or a program has added
 
     def _table_tensor(self, table: str) -> Any:
         if self._core is not None:
@@ -398,13 +403,14 @@ class Embeddings(nn.Module):
         unexpected_keys: List[str],
         error_msgs: List[str],
     ) -> None:
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
         known, inside = {prefix + key for _, key in self._named_tables()}, f"{prefix}{self._inside()}."
         if strict:  # the module of the places tells of tables that it has not
-            ours = [key for key in state_dict if key.startswith(prefix) and key not in known]
+            ours = [key for key in state_dict if key.startswith(inside) and key not in known]
             places = self._places()._modules
-            unexpected_keys += [
-                key for key in ours if not key.startswith(inside) or key[len(inside) :].rpartition(".")[0] in places
-            ]
+            unexpected_keys += [key for key in ours if key[len(inside) :].rpartition(".")[0] in places]
         for config, (table, key) in zip(self._configs, self._named_tables()):
             value = state_dict.get(prefix + key)
             shape = (config.num_embeddings, config.embedding_dim)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Tuple
 import torch
 from torch import Tensor
 
+from ._counterpart import STATE_HOOKS, lacks
 from ._state import sharded_state, state_memory
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ _COUNTED = ("adam", "lamb")  # optimizers whose formula has the number of steps
 _FIXED = {"momentum", "betas", "eps", "weight_decay", "dampening", "nesterov", "alpha", "rho", "maximize"}
 
 
+@lacks(*STATE_HOOKS, instead="do it before or after the call")
 class FusedOptimizer(torch.optim.Optimizer):
     """The optimizers that update tables in backward. There is a group for the tables of a module that have equal
     optimizers, with their parameters.

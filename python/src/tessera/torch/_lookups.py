@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -32,10 +33,13 @@ def gradient_of(tensor: Tensor) -> np.ndarray:
     return array_of(tensor if torch.isfinite(tensor).all() else torch.zeros_like(tensor))  # a step to be skipped
 
 
+_NARROW = frozenset((torch.int8, torch.int16, torch.uint8))  # types of ids that the library does not take
+
+
 def batch_arguments(features: Any, known: List[str], is_weighted: bool, pooled: bool = True) -> Dict[str, Any]:
     """The arguments for a collection with these features, from a KeyedJaggedTensor, ours or TorchRec's."""
-    keys, lengths = features.keys(), features.lengths_or_none()
-    batch: Dict[str, Any] = {"values": array_of(features.values())}
+    keys, lengths, ids = features.keys(), features.lengths_or_none(), features.values()
+    batch: Dict[str, Any] = {"values": array_of(ids.long() if ids.dtype in _NARROW else ids)}
     if keys != known:
         batch["keys"] = keys
     if lengths is not None:
@@ -67,24 +71,44 @@ def without_ids(batch: Dict[str, Any], features: Any, known: List[str], left_out
     return out
 
 
+# One thread at a time updates tables and takes the gradients that this has collected.
+_collecting = threading.Lock()
+
+
 class Work:
     """One lookup: what its backward has to do.
 
     core, batch: the lookup. trains: tables are updated in backward. updates: the library's backward runs. kept: the
-    batch without the ids of tables that are frozen, if there are any. dense: the parameters that get gradients."""
+    batch without the ids of tables that are frozen, if there are any. dense: the parameters that get gradients.
+    inputs: tensors that may be read again, with their versions."""
 
-    __slots__ = ("core", "batch", "trains", "kept", "module", "step", "dense", "features", "updates")
+    __slots__ = ("core", "batch", "trains", "kept", "module", "step", "dense", "features", "updates", "inputs")
 
     def __init__(self, module: Any, batch: Dict[str, Any], features: Any) -> None:
         self.module, self.core, self.batch, self.features = module, module.core, batch, features
         self.trains, self.kept, self.dense, self.step = module.trains(), None, module.dense_weights(), None
         self.updates = self.trains or (module.collects_gradients and bool(self.dense))
+        self.inputs: List[Tuple[Tensor, int]] = []
+        self.remember(features.values(), features.weights_or_none(), features.lengths_or_none())
         _scaling.forget_failed()
         if self.updates:
             _refuse_plain_ddp(module, self.trains)
             frozen = module.frozen_features()
             if frozen:
                 self.kept = without_ids(batch, features, self.core.features, frozen)
+
+    def remember(self, *tensors: Optional[Tensor]) -> None:
+        """Notes what a program must not write to before backward, if backward reads it again."""
+        self.inputs += [(t, t._version) for t in tensors if t is not None and not t.is_inference()]
+
+    def check_inputs(self) -> None:
+        """Raises PyTorch's error if a program has written to them since."""
+        if any(tensor._version != version for tensor, version in self.inputs):
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an inplace operation: a "
+                "batch's ids, weights or lengths, or a table's rows, were written after they were looked up; write to "
+                "a copy, or call backward before"
+            )
 
     def forward(self) -> Any:
         """The rows: an array of bags, or arrays by output."""
@@ -98,8 +122,15 @@ class Work:
 
     def backward(self, grad: Any) -> List[Optional[Tensor]]:
         """Updates tables; the gradients of ``dense``. grad: of the rows, as forward gave them."""
+        if not self.module.collects_gradients:
+            return self._backward(grad)
+        with _collecting:
+            return self._backward(grad)
+
+    def _backward(self, grad: Any) -> List[Optional[Tensor]]:
         if self.updates:
             if self.step is None:  # a second backward over a graph that was retained
+                self.check_inputs()
                 self.step = self.core.forward(**(self.batch if self.kept is None else self.kept))
             self.module.before_update()
             self.step.backward(grad)
@@ -109,6 +140,7 @@ class Work:
             return []
         if self.module.collects_gradients:
             return [self.module.collected_gradient(p) for p in self.dense]
+        self.check_inputs()
         by_table = dense_gradients(self.module, self.batch, self.features, grad)
         found = [by_table.get(self.module.table_name(p)) for p in self.dense]
         return [None if g is None else g.to(p.dtype) for g, p in zip(found, self.dense)]
@@ -177,6 +209,7 @@ def pooled_backward(work: Work, grad: Tensor, of_weights: bool) -> Tuple[Optiona
     """Updates tables. The gradients of the ids' weights, if they are asked for, and of the tables in ``work.dense``."""
     array, weights = gradient_of(grad), None
     if of_weights:  # by the rows before the update
+        work.check_inputs()
         weights = torch.from_numpy(work.core.weight_gradients(array, **work.batch)) * _scaling.current()
     return weights, _scaling.scaled(work.backward(array))
 

@@ -56,6 +56,8 @@ class EmbeddingBagCollection(Embeddings):
             work = Work(self, batch, features)
             weights = features.weights_or_none() if self._is_weighted else None
             learnt = weights if weights is not None and weights.requires_grad else None
+            if learnt is not None:
+                work.remember(*work.dense)
             values = Pooled.apply(self._asked(), work, learnt, *work.dense)
         else:
             values = torch.from_numpy(core.lookup(**batch))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import enum
+import inspect
+from collections import OrderedDict
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 import torch
 from torch import nn
 
 from .._tables import Optimizer
+from ._counterpart import STATE_HOOKS, lacks
 
 
 class EmbOptimType(enum.Enum):
@@ -75,9 +78,16 @@ def _plain(value: Any) -> Any:
     return value.value if isinstance(value, enum.Enum) else value
 
 
+# Options that the formulas of only some optimizers have, and what those are called.
+_ONLY_OF = {"momentum": "sgd", "beta1": ("adam", "lamb"), "beta2": ("adam", "lamb"), "eta": "lars_sgd"}
+
+
 def _named_optimizer(name: str, options: Dict[str, Any]) -> Optimizer:
     """exact_sgd has no momentum: with it, the optimizer is sgd, torch.optim.SGD's formula."""
     of_momentum = ("momentum", "dampening", "nesterov")
+    for key, kinds in _ONLY_OF.items():
+        if options.get(key) and not name.endswith(kinds):
+            raise NotImplementedError(f"{key} has no effect on {name}, and was given as {options[key]!r}: leave it out")
     if name in ("exact_sgd", "sgd"):
         given = {key: options.pop(key) for key in of_momentum if key in options}
         if any(given.values()) or name == "sgd":
@@ -90,6 +100,9 @@ def optimizer_of_class(optimizer_class: Union[type, str], kwargs: Mapping[str, A
     name = optimizer_class if isinstance(optimizer_class, str) else optimizer_class.__name__
     if name not in _BY_CLASS:
         raise NotImplementedError(f"{name} cannot run in backward; {', '.join(_BY_CLASS)} can")
+    rate = inspect.signature(optimizer_class).parameters.get("lr") if isinstance(optimizer_class, type) else None
+    if "lr" not in kwargs and rate is not None and rate.default not in (0.01, rate.empty):
+        raise ValueError(f"give the lr of {name}: it is {rate.default} by default in PyTorch, and 0.01 in FBGEMM")
     options: Dict[str, Any] = {}
     for key, value in kwargs.items():
         if key == "betas":
@@ -129,32 +142,35 @@ def apply_optimizer_in_backward(
     """These tables are updated by that optimizer during backward. Before they are sharded. Rows stay.
 
     params: parameters of tables, such as ``ebc.parameters()`` or ``ebc.embedding_bags["t"].parameters()``, or modules,
-    of which all tables are meant."""
+    of which all tables are meant. Other parameters are given to PyTorch's ``_apply_optimizer_in_backward``."""
     from ._embeddings import Embeddings
     from ._weights import table_of
 
-    optimizer = optimizer_of_class(optimizer_class, optimizer_kwargs)
     given = [params] if isinstance(params, (nn.Module, nn.Parameter)) else list(params)
     tables: Dict[Embeddings, Optional[List[str]]] = {}
+    others: List[nn.Parameter] = []
     for each in given:
         if isinstance(each, nn.Module):
             found = [part for part in each.modules() if isinstance(part, Embeddings)]
             tables.update(dict.fromkeys(found))
-            known = bool(found)
-        else:
-            place = table_of(each)
-            known = place is not None
-            if place is not None and tables.setdefault(place[0], []) is not None:
-                tables[place[0]].append(place[1])  # type: ignore[union-attr]
-        if not known:
-            raise NotImplementedError(
-                "apply_optimizer_in_backward takes parameters of tables, or modules with tables: of others, call "
-                "torch.distributed.optim._apply_optimizer_in_backward"
-            )
+            if not found:
+                raise ValueError(f"a {type(each).__name__} was given that has no tables: give its parameters()")
+            continue
+        place = table_of(each)
+        if place is None:
+            others.append(each)
+        elif tables.setdefault(place[0], []) is not None:
+            tables[place[0]].append(place[1])  # type: ignore[union-attr]
     if not given:
         raise ValueError("apply_optimizer_in_backward was given no parameters: a generator may be exhausted")
+    if tables:
+        optimizer = optimizer_of_class(optimizer_class, optimizer_kwargs)
     for part, names in tables.items():
         part.set_optimizer(optimizer, names)
+    if others:
+        from torch.distributed.optim import _apply_optimizer_in_backward
+
+        _apply_optimizer_in_backward(optimizer_class, others, dict(optimizer_kwargs))
 
 
 def in_backward_optimizer_filter(
@@ -208,6 +224,7 @@ class LarsSGD(_InBackward):
     """``lars_sgd``."""
 
 
+@lacks(*STATE_HOOKS, instead="do it before or after the call")
 class KeyedOptimizerWrapper(torch.optim.Optimizer):
     """An optimizer whose state dict has the parameters' names in the place of numbers.
 
@@ -279,6 +296,7 @@ class KeyedOptimizerWrapper(torch.optim.Optimizer):
         self.state, self.param_groups = self._optimizer.state, self._optimizer.param_groups
 
 
+@lacks(*STATE_HOOKS, instead="do it before or after the call")
 class CombinedOptimizer(torch.optim.Optimizer):
     """Several optimizers as one: ``CombinedOptimizer([model.fused_optimizer, dense])``. Each is a
     ``KeyedOptimizerWrapper`` or a ``FusedOptimizer``, or a pair of one and a name before it, which begins its keys."""
@@ -294,6 +312,9 @@ class CombinedOptimizer(torch.optim.Optimizer):
                 )
         self.defaults: Dict[str, Any] = {}
         self.state: Any = {}
+        self._optimizer_step_pre_hooks: Any = OrderedDict()
+        self._optimizer_step_post_hooks: Any = OrderedDict()
+        self._patch_step_function()
 
     @property
     def param_groups(self) -> List[Dict[str, Any]]:  # type: ignore[override]

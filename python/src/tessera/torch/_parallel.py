@@ -104,10 +104,12 @@ def _shard(module: Embeddings, optimizers: List[Optional[_t.Optimizer]]) -> _Sha
     kind = _sharded_type(type(module))
     out = kind.__new__(kind)
     nn.Module.__init__(out)
+    hooks = {name: value for name, value in module.__dict__.items() if "_hook" in name}
+    out.__dict__.update(hooks, training=module.training)
     out._set_up(module._configs, module._is_weighted, optimizers)
-    for name in ("_need_indices", "_adopted", "_dtype", "training"):
-        if name in module.__dict__:
-            out.__dict__[name] = module.__dict__[name]
+    for name, value in module.__dict__.items():  # what a subclass or a program has added
+        out.__dict__.setdefault(name, value)
+    out._dtype = module._dtype
     out.device = torch.device("cpu")
     out.collects_gradients = not all(optimizers)
     return out
@@ -145,6 +147,19 @@ def _refuse_ties(module: nn.Module, found: Mapping[str, Embeddings]) -> None:
                     f"{first[id(parameter)]} and {here} are one weight, and a table that is sharded has its weight "
                     "alone: give each its own"
                 )
+
+
+def _refuse_own(found: Mapping[str, Embeddings]) -> None:
+    """What is sharded has tables only: parameters beside them would not be reduced."""
+    for path, part in found.items():
+        inside, named = part._inside(), [*part.named_parameters(), *part.named_buffers()]
+        own = [name for name, _ in named if not name.startswith(f"{inside}.")]
+        own += [name for name, _ in part.named_children() if name != inside]
+        if own:
+            raise NotImplementedError(
+                f"{path or 'the collection'} has {own[0]} besides its tables, and a collection that is sharded has "
+                "tables only: put both into a module"
+            )
 
 
 def _materialise(module: nn.Module) -> None:
@@ -185,6 +200,7 @@ def _shard_all(
     if again is not None:
         raise RuntimeError(f"the tables of {again or 'the module'} are sharded already: make the model anew")
     _refuse_ties(module, found)
+    _refuse_own(found)
     _materialise(module)
     optimizers = {path: optimizers_of(part, sharders) for path, part in found.items()}
     descriptions = {path: part.description(COLLECTS, optimizers[path]) for path, part in found.items()}
@@ -314,6 +330,8 @@ class DistributedModelParallel(nn.Module):
         if init_data_parallel:
             self.init_data_parallel()
         self.fused_optimizer = FusedOptimizer(self._sharded)
+        if self.group.world_size == 1:
+            self.group.let_threads_wait()
 
     @property
     def module(self) -> nn.Module:

@@ -51,6 +51,12 @@ class _Quantized(nn.Module):
         """Nothing: rows do not change."""
         return []
 
+    def __getstate__(self) -> Dict[str, Any]:
+        raise RuntimeError(
+            "a quantized collection cannot be copied or pickled: keep the trained model and quantize() it again, or "
+            "pack() it for tessera serve"
+        )
+
     def _given(self, rows: Tensor) -> Tensor:
         return rows
 

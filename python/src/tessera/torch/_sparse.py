@@ -165,14 +165,14 @@ class JaggedTensor(_Jagged):
         return self._values.device
 
     def __repr__(self) -> str:
-        return f"JaggedTensor({{\n    {self._text()}\n}})\n"
+        return f"JaggedTensor({{\n    {self._text('    ')}\n}})\n"
 
-    def _text(self) -> str:
+    def _text(self, indent: str) -> str:
         rows = [row.tolist() for row in self.to_dense()]
         if self._weights is None:
             return str(rows)
         weights = [row.tolist() for row in self.to_dense_weights()]
-        return f'{{\n        "values": {rows},\n        "weights": {weights}\n    }}'
+        return f'"values": {rows},\n{indent}"weights": {weights}'
 
 
 def _padded(values: Tensor, lengths: Tensor, width: Optional[int], padding: float) -> Tensor:
@@ -233,6 +233,9 @@ class KeyedJaggedTensor(_Jagged):
         else:
             self._stride = bags // max(1, len(self._keys))
         self._length_per_key = None if length_per_key is None else list(length_per_key)
+        if stride is not None and self._strides is None and not torch.compiler.is_compiling():
+            if bags != stride * len(self._keys) and isinstance(bags, int):
+                raise ValueError(f"there are {bags} lengths for {len(self._keys)} keys of {stride} samples (stride)")
 
     @staticmethod
     def empty(
@@ -435,5 +438,8 @@ class KeyedJaggedTensor(_Jagged):
         return self._values.device
 
     def __repr__(self) -> str:
-        rows = ",\n".join(f'    "{key}": {jt._text()}' for key, jt in self.to_dict().items())
+        texts = [(key, jt._text(" " * 8)) for key, jt in self.to_dict().items()]
+        if self._weights is not None:
+            texts = [(key, f"{{\n        {text}\n    }}") for key, text in texts]
+        rows = ",\n".join(f'    "{key}": {text}' for key, text in texts)
         return f"KeyedJaggedTensor({{\n{rows}\n}})\n"
