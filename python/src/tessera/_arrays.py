@@ -4,6 +4,7 @@ contiguous."""
 from __future__ import annotations
 
 import ctypes as c
+import functools
 import struct
 from typing import Any
 
@@ -112,6 +113,12 @@ def owned_view(address: int) -> np.ndarray:
     return np.ndarray(shape, dtype, memory, strides=strides)
 
 
+@functools.lru_cache(maxsize=256)
+def _bytes_type(size: int) -> Any:
+    """A ctypes array, whose type takes longer to make than a view."""
+    return c.c_char * size
+
+
 def view_of(tensor: DLTensor, owner: object) -> np.ndarray:
     """A float32 array over the library's memory, which ``owner`` keeps alive."""
     shape = tensor.shape[: tensor.ndim]
@@ -120,6 +127,6 @@ def view_of(tensor: DLTensor, owner: object) -> np.ndarray:
         size *= length
     if size == 0:
         return np.empty(shape, np.float32)
-    memory = (c.c_char * size).from_address(tensor.data)
+    memory = _bytes_type(size).from_address(tensor.data)
     memory.owner = owner
     return np.ndarray(shape, np.float32, memory)

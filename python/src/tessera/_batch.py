@@ -15,8 +15,11 @@ from ._arrays import Tensor, as_array, output_array
 _pack = struct.Struct("II7QiiQ").pack_into  # tsr_batch
 
 
+_WHOLE = frozenset((np.dtype(np.int64), np.dtype(np.int32)))
+
+
 def _check_whole(name: str, array: np.ndarray) -> None:
-    if array.dtype not in (np.int64, np.int32):
+    if array.dtype not in _WHOLE:
         raise _l.InvalidArgument(f"{name} must be int32 or int64, not {array.dtype}")
 
 
@@ -63,7 +66,7 @@ class Batch:
         num_keys = self._features if keys is None else len(keys)
         at_lengths = at_offsets = at_weights = at_strides = at_inverse = at_keys = 0
         values = as_array(values, "values")
-        if values.size == 0 and values.dtype == np.float64:  # an empty list
+        if not values.size and values.dtype == np.float64:  # an empty list
             values = values.astype(np.int64)
         _check_whole("ids", values)
         if values.ndim != 1:

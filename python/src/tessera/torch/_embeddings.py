@@ -27,7 +27,8 @@ def _anchor() -> Tensor:
 
 
 # Attributes of a collection that copies and pickles leave out.
-_OF_THIS_PROCESS = ("_core", "_model", "_held", "_states", "_fused", "_plain", "_anchor", "_seen", "_op_name")
+_OF_THIS_PROCESS = ("_core", "_model", "_held", "_states", "_fused", "_plain", "_anchor", "_seen", "_seen_as",
+                    "_op_name")  # fmt: skip
 
 
 class Embeddings(nn.Module):
@@ -160,7 +161,7 @@ class Embeddings(nn.Module):
         self._plain: List[nn.Parameter] = []
         self._names, self._dims = list(core.outputs), list(core.outputs.values())
         self._op_name = _ops.name_of(self, list(core.tables))
-        self._seen = _weights.seen(self)
+        _weights.look(self)
         for config, optimizer in zip(self._configs, self._optimizers):
             kind = self._plain if optimizer is None else self._fused
             kind.extend(self._places()._modules[config.name]._parameters.values())
@@ -225,8 +226,6 @@ class Embeddings(nn.Module):
 
     def frozen_features(self) -> List[str]:
         """Features of tables that are not updated although they have an optimizer."""
-        if all(parameter.requires_grad for parameter in self._fused):
-            return []
         off = {
             config.name for config in self._configs if self._optimizer(config.name) is not None
             and not all(p.requires_grad for p in self._places()._modules[config.name]._parameters.values())
@@ -290,11 +289,7 @@ class Embeddings(nn.Module):
     def settle(self) -> bool:
         """Takes over what a program has put in the place of a table's parameter. True if PyTorch has to compute this
         lookup, because another tensor stands in for a table's rows."""
-        for places, table, place, name, parameter, address, _ in self._seen:
-            same = places.get(table) is place and place._parameters.get(name) is parameter
-            if not same or (address and parameter.data_ptr() != address):
-                return _weights.take_over(self)
-        return False
+        return not self._seen_as.same() and _weights.take_over(self)
 
     def swap(self, old: nn.Parameter, new: nn.Parameter) -> None:
         """Another parameter is in the place of one, with its rows."""

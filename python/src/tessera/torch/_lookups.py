@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.autograd.function import once_differentiable as _once_differentiable
 
 from .._collections import Collection
 from . import _scaling
@@ -86,14 +87,15 @@ class Work:
 
     def __init__(self, module: Any, batch: Dict[str, Any], features: Any) -> None:
         self.module, self.core, self.batch, self.features = module, module.core, batch, features
-        self.trains, self.kept, self.dense, self.step = module.trains(), None, module.dense_weights(), None
+        trained = [parameter.requires_grad for parameter in module._fused]
+        self.trains, self.kept, self.dense, self.step = any(trained), None, module.dense_weights(), None
         self.updates = self.trains or (module.collects_gradients and bool(self.dense))
         self.inputs: List[Tuple[Tensor, int]] = []
         self.remember(features.values(), features.weights_or_none(), features.lengths_or_none())
         _scaling.forget_failed()
         if self.updates:
             _refuse_plain_ddp(module, self.trains)
-            frozen = module.frozen_features()
+            frozen = [] if all(trained) else module.frozen_features()
             if frozen:
                 self.kept = without_ids(batch, features, self.core.features, frozen)
 
@@ -218,6 +220,17 @@ def sequences_backward(work: Work, names: Sequence[str], grads: Sequence[Optiona
     """The same for rows that are not pooled: a gradient, or None, for each output."""
     named = {name: gradient_of(grad) for name, grad in zip(names, grads) if grad is not None}
     return _scaling.scaled(work.backward(named))
+
+
+def once_differentiable(backward: Any) -> Any:
+    """PyTorch's, for backwards that are to have a graph. The others need nothing of it."""
+    checked = _once_differentiable(backward)
+
+    @functools.wraps(backward)
+    def chosen(ctx: Any, *grads: Any) -> Any:
+        return (checked if torch.is_grad_enabled() else backward)(ctx, *grads)
+
+    return chosen
 
 
 def _refuse_twice(ctx: Any) -> None:

@@ -245,16 +245,36 @@ def place_of(config: Any, kind: type) -> Rows:
 
 # ---- what a program puts in the place of a parameter
 
-Seen = Tuple[Dict[str, Any], str, nn.Module, str, nn.Parameter, int, Tensor]
+
+class _SeenAs:
+    """All places, parameters and addresses, to be compared at once. Each lookup does this."""
+
+    __slots__ = ("_places", "_modules", "_parameters", "_ids", "_viewed", "_addresses")
+
+    def __init__(self, places: Dict[str, Any], parameters: List[nn.Parameter]) -> None:
+        self._places, self._modules = places, list(places.values())
+        self._parameters = [(place._parameters, name) for place in self._modules for name in place._parameters]
+        self._ids = list(map(id, parameters))
+        self._viewed = [p for p in parameters if not isinstance(p, RowCopy)]
+        self._addresses = [p.data_ptr() for p in self._viewed]
+
+    def same(self) -> bool:
+        """True if nothing has changed."""
+        return (
+            list(self._places.values()) == self._modules
+            and [id(found.get(name)) for found, name in self._parameters] == self._ids
+            and [p.data_ptr() for p in self._viewed] == self._addresses
+        )
 
 
-def seen(module: Embeddings) -> List[Seen]:
-    """Each table's place and parameters as they are, and the table's own rows."""
+def look(module: Embeddings) -> None:
+    """Notes each table's place and parameters as they are, and the table's own rows."""
     places = module._places()._modules
-    return [
+    module._seen = [
         (places, table, place, name, p, 0 if isinstance(p, RowCopy) else p.data_ptr(), p.detach())
         for table, place in places.items() for name, p in place._parameters.items()
     ]  # fmt: skip
+    module._seen_as = _SeenAs(places, [p for _, _, _, _, p, _, _ in module._seen])
 
 
 def take_over(module: Embeddings) -> bool:
@@ -279,7 +299,7 @@ def take_over(module: Embeddings) -> bool:
             "it there: the tables must be whole on this rank and have no optimizer of their own"
         )
     if not stands_in:
-        module._seen = seen(module)
+        look(module)
     return stands_in
 
 
