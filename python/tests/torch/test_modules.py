@@ -159,3 +159,18 @@ def test_a_rate_that_two_libraries_have_otherwise_is_asked_for():
     with pytest.raises(ValueError, match="give the lr of Adam: it is 0.001 by default in PyTorch, and 0.01 in FBGEMM"):
         tt.apply_optimizer_in_backward(torch.optim.Adam, tables.parameters(), {})
     tt.apply_optimizer_in_backward(torch.optim.Adagrad, tables.parameters(), {})
+
+
+def test_plans_that_do_not_fit_the_model_are_refused():
+    def sharded(plan):
+        tables = bags(device="meta"), bags(device="meta")
+        return tt.DistributedModelParallel(nn.ModuleDict(dict(zip("ef", tables))), plan=tt.ShardingPlan(plan))
+
+    rows, whole = {"a": tt.row_wise()}, {"a": tt.table_wise(0)}
+    for plan, named in (({"e": rows}, '"e"'), ({"e": rows, "f": rows, "g": rows}, '"e", "f", "g"')):
+        with pytest.raises(ValueError, match=f'is for the modules {named}, and the model\'s collections are "e", "f"'):
+            sharded(plan)
+    with pytest.raises(NotImplementedError, match="two collections have a table a, and the plan cuts them otherwise"):
+        sharded({"e": rows, "f": whole})
+    modules = sharded({"e": rows, "f": rows}).plan.to_dict()["modules"]
+    assert {table["sharding_type"] for module in modules for table in module["tables"]} == {"row_wise"}

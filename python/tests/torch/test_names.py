@@ -122,8 +122,8 @@ def test_what_has_no_counterpart_raises_a_sentence():
     refused(lambda: tt.DistributedModelParallel(bags(), data_parallel_wrapper=object()), "data_parallel_wrapper")
     with pytest.raises(NotImplementedError, match="env of 5 of 1 ranks"):
         tt.DistributedModelParallel(bags(), tt.ShardingEnv.from_local(5, 0))
-    with pytest.raises(NotImplementedError, match="takes parameters of tables"):
-        tt.apply_optimizer_in_backward(torch.optim.SGD, torch.nn.Linear(2, 1).parameters(), {"lr": 0.1})
+    with pytest.raises(NotImplementedError, match="only names an optimizer"):
+        tt.apply_optimizer_in_backward(tt.RowWiseAdagrad, torch.nn.Linear(2, 1).parameters(), {"lr": 0.1})
     with pytest.raises(NotImplementedError, match="only names an optimizer"):
         tt.RowWiseAdagrad([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
     with pytest.raises(

@@ -6,7 +6,7 @@ import os
 import secrets
 import socket
 import warnings
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import torch
@@ -185,6 +185,29 @@ def _materialise(module: nn.Module) -> None:
             warnings.warn(f"a {kind} was on the meta device and has no reset_parameters(): its values begin as 0")
 
 
+def _requests(
+    plan: Mapping[str, Mapping[str, _t.Sharding]], found: Mapping[str, Embeddings]
+) -> Dict[str, _t.Sharding]:
+    """The shardings of a plan that was made by hand, by table."""
+    if set(plan) != {""} and set(plan) != set(found):  # adopt() gives one for all modules
+        raise ValueError(
+            f"the plan is for the modules {_listed(plan)}, and the model's collections are {_listed(found)}: give a "
+            "plan for each of them, with data_parallel() for tables that every rank is to have"
+        )
+    out: Dict[str, _t.Sharding] = {}
+    for name, sharding in (pair for tables in plan.values() for pair in tables.items()):
+        if out.setdefault(name, sharding) != sharding:
+            raise NotImplementedError(
+                f"two collections have a table {name}, and the plan cuts them otherwise: give the tables different "
+                "names"
+            )
+    return out
+
+
+def _listed(paths: Iterable[str]) -> str:
+    return ", ".join(sorted(f'"{path}"' for path in paths)) or "none"
+
+
 def _shard_all(
     module: nn.Module,
     group: ProcessGroup,
@@ -208,8 +231,7 @@ def _shard_all(
         once = any(s.use_index_dedup for s in sharders if isinstance(part, s.module_type))
         for table in descriptions[path].tables:
             table.use_index_dedup = once
-    by_hand = plan.plan if plan is not None and plan.made is None else {}
-    requests = {name: s for tables in by_hand.values() for name, s in tables.items()}
+    requests = _requests(plan.plan, found) if plan is not None and plan.made is None else {}
     tables = _Model(
         descriptions,
         group=group,
