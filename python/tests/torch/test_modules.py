@@ -174,3 +174,15 @@ def test_plans_that_do_not_fit_the_model_are_refused():
         sharded({"e": rows, "f": whole})
     modules = sharded({"e": rows, "f": rows}).plan.to_dict()["modules"]
     assert {table["sharding_type"] for module in modules for table in module["tables"]} == {"row_wise"}
+
+
+def test_a_prefix_of_a_sharded_models_keys():
+    model = tt.DistributedModelParallel(Model(bags()))
+    state = {key: value.detach().clone() * 2 for key, value in model.state_dict(prefix="m.").items()}
+    assert list(state) == ["m.tables.embedding_bags.a.weight"]
+    model.load_state_dict(state, "m.")
+    assert torch.equal(model.state_dict()["tables.embedding_bags.a.weight"], next(iter(state.values())))
+    with pytest.raises(RuntimeError, match="Missing key"):
+        model.load_state_dict(state)
+    with pytest.raises(TypeError, match="give strict by its name"):
+        model.load_state_dict(state, False)

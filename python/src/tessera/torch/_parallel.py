@@ -427,9 +427,15 @@ class DistributedModelParallel(nn.Module):
             for part in self._sharded.values():
                 part.whole = False
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
+    def load_state_dict(  # type: ignore[override]
+        self, state_dict: Mapping[str, Any], prefix: str = "", strict: bool = True
+    ) -> Any:
         """Loads a ``full_state_dict``, which every rank passes and of which it takes its shards; or a ``state_dict``
-        made under the same plan."""
+        made under the same plan. prefix: of the keys, as ``state_dict(prefix=...)`` gives them."""
+        if not isinstance(prefix, str):
+            raise TypeError(f"the prefix of keys is a text, not {prefix!r}: give strict by its name, as for TorchRec's")
+        if prefix:
+            state_dict = {k[len(prefix) :]: v for k, v in state_dict.items() if k.startswith(prefix)}
         return self._inner.load_state_dict(state_dict, strict=strict)
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[Tuple[str, nn.Parameter]]:
