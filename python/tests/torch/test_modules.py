@@ -186,3 +186,14 @@ def test_a_prefix_of_a_sharded_models_keys():
         model.load_state_dict(state)
     with pytest.raises(TypeError, match="give strict by its name"):
         model.load_state_dict(state, False)
+
+
+def test_places_of_tables_say_what_has_no_effect():
+    tables = bags()
+    place = tables.embedding_bags["a"]
+    for option, value in (("mode", "mean"), ("max_norm", 1.0), ("padding_idx", 1), ("scale_grad_by_freq", True)):
+        with pytest.raises(NotImplementedError, match=f"{option} of a table's place has no effect"):
+            setattr(place, option, value)
+    place.mode = "sum"  # as it is
+    with pytest.warns(UserWarning, match="register_forward_hook: a lookup of the collection does not call the places"):
+        place.register_forward_hook(lambda *_: None)

@@ -154,6 +154,10 @@ def shard_tensors(core: Collection, shard: Shard, dtype: torch.dtype) -> Tuple[T
     return copy, {name: torch.from_numpy(state) for name, state in states.items()}
 
 
+# Options of PyTorch's modules that say what a lookup gives.
+_OPTIONS = frozenset("mode padding_idx max_norm norm_type scale_grad_by_freq include_last_offset".split())
+
+
 class Rows(nn.Module):
     """The place of one table in a collection, where TorchRec has an ``nn.EmbeddingBag`` or ``nn.Embedding``: ``weight``
     is the table's rows, or what this rank holds of them. Further shards of this rank are ``weight_1``, ..."""
@@ -169,6 +173,10 @@ class Rows(nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         _refuse_dtensor(value)
+        if name in _OPTIONS and value != self.__dict__.get(name):
+            raise NotImplementedError(
+                f"{name} of a table's place has no effect on lookups of its collection: it cannot be changed"
+            )
         super().__setattr__(name, value)
 
     def place(self, tensors: List[Tensor], requires_grad: bool) -> List[nn.Parameter]:
@@ -198,6 +206,24 @@ class Rows(nn.Module):
 
     def _load_from_state_dict(self, *_: Any) -> None:
         """The collection loads all of its tables."""
+
+
+def _telling(name: str) -> Callable:
+    plain = getattr(nn.Module, name)
+
+    @functools.wraps(plain)
+    def register(self: Rows, *args: Any, **kwargs: Any) -> Any:
+        warnings.warn(
+            f"{name}: a lookup of the collection does not call the places of its tables, and so not their hooks: "
+            "register it on the collection"
+        )
+        return plain(self, *args, **kwargs)
+
+    return register
+
+
+for _of in ("forward", "forward_pre", "full_backward", "full_backward_pre"):
+    setattr(Rows, f"register_{_of}_hook", _telling(f"register_{_of}_hook"))
 
 
 def _refuse_dtensor(value: Any) -> None:
