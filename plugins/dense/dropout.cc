@@ -1,20 +1,16 @@
 #include "dropout.h"
 
 #include "piece.h"
+#include "tessera/sdk/random.h"
 
 namespace tessera_dense {
 namespace {
 
 // The key of a step's random numbers.
 uint64_t random_key(uint64_t seed, uint64_t stream, int64_t step) {
-  constexpr uint64_t kGolden = 0x9E3779B97F4A7C15u;
-  // the mixing function of splitmix64
-  const auto mixed = [](uint64_t z) {
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-  };
-  return mixed(mixed(seed + kGolden * stream) + kGolden * static_cast<uint64_t>(step));
+  using tessera::sdk::kGoldenStep;
+  return tessera::sdk::mixed(tessera::sdk::mixed(seed + kGoldenStep * stream) +
+                             kGoldenStep * static_cast<uint64_t>(step));
 }
 
 class DropoutPiece : public Piece {

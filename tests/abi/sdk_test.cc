@@ -8,6 +8,7 @@
 
 #include "many_kinds.h"
 #include "tessera/sdk/inner_kernel.h"
+#include "tessera/sdk/random.h"
 
 namespace tessera::sdk {
 namespace {
@@ -22,6 +23,14 @@ std::string message_of(const std::function<void()>& call, tsr_code code = TSR_IN
     return f.what();
   }
   return "no failure";
+}
+
+// The first numbers of seed 1234567 in reference implementations of SplitMix64.
+TEST(Random, GivesThePublishedNumbers) {
+  Random random(1234567);
+  for (const uint64_t want :
+       {6457827717110365317u, 3203168211198807973u, 9817491932198370423u, 4593380528125082431u, 16408922859458223821u})
+    EXPECT_EQ(random.bits(), want);
 }
 
 TEST(Options, ReadsEveryType) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // outside.delay: any transport with a longer way, "outside.delay?ms=2&jitter_ms=1(tcp)". An operation ends no earlier
 // than `ms` after its start, plus a part of `jitter_ms` that `seed`, the rank and the operation's number decide.
+#include <tessera/sdk/random.h>
 #include <tessera/sdk/wrapped.h>
 
 #include <chrono>
@@ -53,10 +54,8 @@ class Late : public WrappedGroup {
     return then(work, [end] { std::this_thread::sleep_until(end); });
   }
   Clock::time_point next_end() {
-    uint64_t x = delay_.seed + 0x9e3779b97f4a7c15 * (++number_ + (static_cast<uint64_t>(rank()) << 40));
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
-    x = (x ^ x >> 27) * 0x94d049bb133111eb;
-    const double ms = delay_.ms + delay_.jitter_ms * static_cast<double>((x ^ x >> 31) >> 11) * 0x1p-53;
+    const uint64_t key = ++number_ + (static_cast<uint64_t>(rank()) << 40);
+    const double ms = delay_.ms + delay_.jitter_ms * Random(delay_.seed + kGoldenStep * (key - 1)).uniform();
     return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(ms));
   }
 

@@ -4,6 +4,7 @@
 // table, and the step, so results depend on no plan. "quant" infers from rows in the format fbgemm.int8.
 #include <tessera/sdk/kernel.h>
 #include <tessera/sdk/plain_lookup.h>
+#include <tessera/sdk/random.h>
 #include <tessera/sdk/row_format.h>
 
 #include <algorithm>
@@ -16,12 +17,7 @@ using namespace tessera::sdk;
 
 namespace {
 
-uint64_t mixed(uint64_t x, uint64_t more) {
-  x += 0x9e3779b97f4a7c15 * (more + 1);
-  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
-  x = (x ^ x >> 27) * 0x94d049bb133111eb;
-  return x ^ x >> 31;
-}
+uint64_t mixed_with(uint64_t x, uint64_t more) { return mixed(x + kGoldenStep * (more + 1)); }
 
 // Adds 16 random bits below the last one that is kept. Infinities and NaN stay.
 uint16_t rounded_at_random(float value, uint64_t random) {
@@ -65,7 +61,7 @@ class Rows : public KernelInstance {
       } else {
         s.weights.resize(values);
         s.key = config.seed;
-        for (const char* c = table.name; *c != '\0'; ++c) s.key = mixed(s.key, static_cast<unsigned char>(*c));
+        for (const char* c = table.name; *c != '\0'; ++c) s.key = mixed_with(s.key, static_cast<unsigned char>(*c));
         if (const auto place = start.formula(t)) s.first_row = place->first_row, s.first_col = place->first_col;
       }
       for (uint32_t k = 0; k < optimizer_.num_states(); ++k) {
@@ -180,10 +176,10 @@ class Rows : public KernelInstance {
     s.row(row, values.data());
     optimizer_.update_row(how, s.dim, values.data(), grad, states);
     const uint64_t of_row =
-        mixed(mixed(s.key, static_cast<uint64_t>(s.first_row + row)), static_cast<uint64_t>(how.step));
+        mixed_with(mixed_with(s.key, static_cast<uint64_t>(s.first_row + row)), static_cast<uint64_t>(how.step));
     for (int64_t d = 0; d < s.dim; ++d)
       s.weights[static_cast<size_t>(row * s.dim + d)] =
-          rounded_at_random(values[static_cast<size_t>(d)], mixed(of_row, static_cast<uint64_t>(s.first_col + d)));
+          rounded_at_random(values[static_cast<size_t>(d)], mixed_with(of_row, static_cast<uint64_t>(s.first_col + d)));
   }
 
   OptimizerRef optimizer_;

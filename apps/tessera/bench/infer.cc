@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/bench.h"
-#include "data/random.h"
 #include "options.h"
 #include "tessera/quantization.h"
+#include "tessera/sdk/random.h"
 
 namespace tessera::cli {
 namespace {
@@ -79,7 +79,7 @@ std::vector<QuantizedTable> make_tables(const InferBench& b, RowFormat format) {
 // Requests of one batch size.
 struct Requests {
   Requests(const InferBench& b, int64_t size) : batch(size) {
-    data::Random random(static_cast<uint64_t>(size));
+    sdk::Random random(static_cast<uint64_t>(size));
     const int64_t bags = b.tables * size;
     for (size_t i = 0; i < kInputs; ++i) {
       ids.push_back(Tensor::empty({bags * b.pooling}, DType::kInt32));

@@ -4,7 +4,7 @@
 
 #include "bench/lookup_gather.h"
 #include "bench/lookup_subject.h"
-#include "data/random.h"
+#include "tessera/sdk/random.h"
 
 namespace tessera::cli {
 namespace {
@@ -16,7 +16,7 @@ int64_t floats_of(const LookupShape& shape) { return (shape.row_bytes() + 3) / 4
 
 // Whole numbers from -8 to 7: float32 sums of them are exact in any order.
 void fill_with_small_integers(Tensor& table, uint64_t seed) {
-  data::Random random(seed);
+  sdk::Random random(seed);
   uint64_t bits = 0;
   int64_t i = 0;
   for (float& value : table.span<float>()) {

@@ -21,7 +21,7 @@ std::vector<int64_t> scattered_ranks(const LookupShape& shape) {
   if (shape.alpha() == 0) return {};
   std::vector<int64_t> places(static_cast<size_t>(shape.rows));
   std::iota(places.begin(), places.end(), int64_t{0});
-  data::Random random(kScatterSeed);
+  sdk::Random random(kScatterSeed);
   for (size_t i = places.size() - 1; i > 0; --i) std::swap(places[i], places[random.below(i + 1)]);
   return places;
 }
@@ -86,7 +86,7 @@ std::unique_ptr<LookupBatch> LookupBatch::on_device(const LookupShape& shape) co
 LookupBatches lookup_batches(const LookupShape& shape) {
   const std::vector<int64_t> places = scattered_ranks(shape);
   const data::IndexDistribution draw(shape.index_dist, shape.rows);
-  data::Random random(kBatchSeed);
+  sdk::Random random(kBatchSeed);
   LookupBatches batches;
   for (int b = 0; b < shape.batches; ++b) {
     Tensor ids = Tensor::empty({shape.lookups()}, DType::kInt64);
@@ -145,7 +145,7 @@ void stored_rows(const LookupShape& shape, int64_t t, int64_t first, int64_t cou
 
 Tensor output_gradient(const LookupShape& shape) {
   Tensor gradient = Tensor::empty({shape.batch, shape.tables * shape.dim});
-  data::Random random(kGradientSeed);
+  sdk::Random random(kGradientSeed);
   for (float& g : gradient.span<float>()) g = static_cast<float>(0.5 + random.uniform());
   return gradient;
 }

@@ -8,11 +8,11 @@
 
 #include "bench/bench.h"
 #include "bench/sharded_workload.h"
-#include "data/random.h"
 #include "options.h"
 #include "processes.h"
 #include "tessera/checkpoint.h"
 #include "tessera/layer_graph.h"
+#include "tessera/sdk/random.h"
 #include "tessera/trainer.h"
 
 namespace tessera::cli {
@@ -96,7 +96,7 @@ class SaveSubject {
     batch_.dense = Tensor::zeros({b_.workload.batch, kDenseInputs});
     batch_.labels = Tensor::zeros({b_.workload.batch});
     batch_.global_size = b_.workload.batch * b_.nproc;
-    data::Random random(7 + static_cast<uint64_t>(group_->rank()));
+    sdk::Random random(7 + static_cast<uint64_t>(group_->rank()));
     for (float& x : batch_.dense.span<float>()) x = static_cast<float>(random.uniform());
     trainer_ = std::make_unique<ModelTrainer>(runtime, group_, std::move(o));
     writer_ =

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "bench/bench.h"
-#include "data/random.h"
 #include "options.h"
+#include "tessera/sdk/random.h"
 
 namespace tessera::cli {
 namespace po = boost::program_options;
@@ -104,7 +104,7 @@ EmbeddingModuleShardingPlan workload_plan(const Runtime& runtime, const std::vec
 std::vector<KeyedJaggedTensor> workload_batches(const std::vector<EmbeddingBagConfig>& tables, const ShardedWorkload& w,
                                                 int rank, int count) {
   std::vector<KeyedJaggedTensor> batches;
-  data::Random random(100 + static_cast<uint64_t>(rank));
+  sdk::Random random(100 + static_cast<uint64_t>(rank));
   const auto features = static_cast<int64_t>(tables.size());
   for (int i = 0; i < count; ++i) {
     Tensor ids = Tensor::empty({features * w.batch * w.pooling}, DType::kInt64);

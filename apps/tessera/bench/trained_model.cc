@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "data/random.h"
 #include "model_presets.h"
 #include "tessera/layer_graph.h"
+#include "tessera/sdk/random.h"
 #include "train/job_data.h"
 #include "train/job_model.h"
 
@@ -17,7 +17,7 @@ constexpr int64_t kDense = 13;
 std::vector<Batch> random_batches(const std::vector<EmbeddingBagConfig>& tables, const ShardedBench& b, int rank) {
   const auto sparse = workload_batches(tables, b.workload, rank, kTrainBatches);
   std::vector<Batch> batches(kTrainBatches);
-  data::Random random(500 + static_cast<uint64_t>(rank));
+  sdk::Random random(500 + static_cast<uint64_t>(rank));
   for (int i = 0; i < kTrainBatches; ++i) {
     batches[i].sparse = sparse[i];
     batches[i].dense = Tensor::empty({b.workload.batch, kDense});

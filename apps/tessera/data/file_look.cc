@@ -5,10 +5,10 @@
 #include <memory>
 #include <span>
 
-#include "config/splitmix64.h"
 #include "data/encoding.h"
 #include "data/fitting_reader.h"
 #include "data/hyperloglog.h"
+#include "tessera/sdk/random.h"
 
 namespace tessera::cli {
 namespace {
@@ -54,10 +54,10 @@ void look_at(std::span<const tsr_reader_values> values, int64_t rows, int64_t ta
       const int64_t begin = lists != nullptr ? lists[row] : row, end = lists != nullptr ? lists[row + 1] : row + 1;
       uint64_t& hash = hashes[static_cast<size_t>(row)];
       for (int64_t i = begin; i < end; ++i)
-        hash =
-            mixed(hash + columns[c].add({bytes + texts[i], static_cast<size_t>(texts[i + 1] - texts[i])}, row >= tail));
+        hash = sdk::mixed(
+            hash + columns[c].add({bytes + texts[i], static_cast<size_t>(texts[i + 1] - texts[i])}, row >= tail));
       if (lists != nullptr) columns[c].end_list(end - begin);
-      hash = mixed(hash + c);
+      hash = sdk::mixed(hash + c);
     }
   }
   for (const uint64_t hash : hashes) out.distinct.add(hash);

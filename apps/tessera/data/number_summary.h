@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "data/random.h"
+#include "tessera/sdk/random.h"
 
 namespace tessera::cli {
 
@@ -31,7 +31,7 @@ class NumberSummary {
   int64_t count_ = 0, whole_ = 0;
   double least_ = 0, most_ = 0, mean_ = 0, squares_ = 0;  // squares_: sum of squared distances to the mean
   std::vector<double> sample_;
-  data::Random random_{0x5eed};
+  sdk::Random random_{0x5eed};
 };
 
 // The quantile of ascending numbers for `share` in [0, 1]; 0 if there are none.

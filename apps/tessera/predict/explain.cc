@@ -5,10 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "data/random.h"
 #include "formatted.h"
 #include "predict/field_rows.h"
 #include "tessera/error.h"
+#include "tessera/sdk/random.h"
 
 namespace tessera::cli {
 namespace {
@@ -84,7 +84,7 @@ void print_explanations(Predictor& predictor, const Dataset& data, const std::ve
   if (rows.count == 0) fail(Code::kInvalidArgument, "--explain needs rows, and there are none in ", data.name);
   Exchanged exchanged(predictor, rows, heads[0].output);
   const std::vector<Field> fields = fields_of(predictor.model(), data);
-  std::vector<uint32_t> others = data::shuffled(rows.count, 1);
+  std::vector<uint32_t> others = sdk::shuffled(rows.count, 1);
   others.resize(std::min(others.size(), static_cast<size_t>(options.others)));
   const auto explained = std::min(rows.count, static_cast<size_t>(options.rows));
   for (size_t row = 0; row < explained; ++row) {

@@ -5,10 +5,10 @@
 #include <iomanip>
 #include <nlohmann/json.hpp>
 
-#include "data/random.h"
 #include "formatted.h"
 #include "predict/field_rows.h"
 #include "tessera/sdk/nearest.h"
+#include "tessera/sdk/random.h"
 
 namespace tessera::cli {
 namespace {
@@ -95,7 +95,7 @@ void print_importance(Predictor& predictor, const Dataset& data, const std::vect
   for (const Field& field : fields_of(predictor.model(), data)) {
     double sum = 0, squares = 0;
     for (int64_t k = 0; k < options.repeats; ++k) {
-      const double loss = importance.loss(field, data::shuffled(rows.count, static_cast<uint64_t>(k) + 1));
+      const double loss = importance.loss(field, sdk::shuffled(rows.count, static_cast<uint64_t>(k) + 1));
       sum += loss, squares += loss * loss;
     }
     const auto n = static_cast<double>(options.repeats);

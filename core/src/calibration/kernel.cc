@@ -5,10 +5,10 @@
 #include <optional>
 
 #include "calibration/parts.h"
-#include "data/random.h"
 #include "distributed/stopwatch.h"
 #include "modules/lookup_view.h"
 #include "tessera/lookup.h"
+#include "tessera/sdk/random.h"
 
 namespace tessera {
 namespace {
@@ -130,7 +130,7 @@ class KernelSubject {
   }
 
   int64_t rows_, dim_, tables_, bags_ = 0, pooling_ = 0;
-  data::Random random_;
+  sdk::Random random_;
   Lookup lookup_;
   std::vector<int64_t> order_;
   Tensor offsets_, output_, gradient_;

@@ -66,7 +66,7 @@ std::vector<Batch> SyntheticStep::batches(int rank, int count) const {
   constexpr uint64_t kScatter = 2654435761;  // a prime
   const SyntheticModel& m = model_;
   const data::IndexDistribution draw(m.zipf > 0 ? str_cat("zipf:", m.zipf) : "uniform", m.rows);
-  data::Random random(100 + static_cast<uint64_t>(rank));
+  sdk::Random random(100 + static_cast<uint64_t>(rank));
   std::vector<std::string> keys;
   for (const EmbeddingBagConfig& t : module_.tables) keys.push_back(t.feature_names[0]);
   std::vector<Batch> out(static_cast<size_t>(count));

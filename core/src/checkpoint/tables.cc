@@ -5,8 +5,8 @@
 
 #include "checkpoint/together.h"
 #include "config/json.h"
-#include "config/splitmix64.h"
 #include "modules/row_figures.h"
+#include "tessera/sdk/random.h"
 #include "wiring/row_router.h"
 
 namespace tessera::checkpoint {
@@ -33,7 +33,7 @@ uint64_t digest_of(const ModelTable& table, size_t shard, Rows which) {
   while (const int64_t count = which == Rows::kAll
                                    ? from.export_rows(held, cursor, ids, weights.data(), {})
                                    : from.export_changed(ModelTable::kFollower, held, cursor, ids, weights.data()))
-    for (int64_t i = 0; i < count; ++i) out = mixed(out ^ static_cast<uint64_t>(ids[static_cast<size_t>(i)]));
+    for (int64_t i = 0; i < count; ++i) out = sdk::mixed(out ^ static_cast<uint64_t>(ids[static_cast<size_t>(i)]));
   return out;
 }
 

@@ -5,10 +5,10 @@
 #include <numeric>
 
 #include "data/examples.h"
-#include "data/random.h"
 #include "data/sample_stream.h"
 #include "data/short_runs.h"
 #include "tessera/data.h"
+#include "tessera/sdk/random.h"
 
 namespace tessera {
 namespace {
@@ -146,8 +146,8 @@ void BatchReader::start_epoch(int64_t epoch) {
   position_ = 0;
   if (cursor_) return cursor_->start_epoch(epoch);
   if (options_.shuffle)
-    order_ = data::shuffled(static_cast<size_t>(samples_.size()),
-                            data::combine(options_.seed, static_cast<uint64_t>(epoch)));
+    order_ =
+        sdk::shuffled(static_cast<size_t>(samples_.size()), sdk::combine(options_.seed, static_cast<uint64_t>(epoch)));
 }
 
 BatchReader::~BatchReader() = default;

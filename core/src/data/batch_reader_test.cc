@@ -8,8 +8,8 @@
 
 #include "data/examples.h"
 #include "data/index_distribution.h"
-#include "data/random.h"
 #include "data/test_files.h"
+#include "tessera/sdk/random.h"
 
 namespace tessera {
 namespace {
@@ -236,7 +236,7 @@ TEST(IndexDistribution, HasTheRightProbabilities) {
            {"uniform", 0}, {"zipf:0", 0}, {"zipf:0.5", 0.5}, {"zipf:1", 1}, {"zipf:1.05", 1.05}, {"zipf:3", 3}}) {
     constexpr int kRows = 6, kDraws = 60000;
     const data::IndexDistribution draw(text, kRows);
-    data::Random random(7);
+    sdk::Random random(7);
     std::vector<double> seen(kRows), weight(kRows);
     for (int i = 0; i < kDraws; ++i) ++seen.at(static_cast<size_t>(draw(random)));
     for (int k = 0; k < kRows; ++k) weight[k] = std::pow(k + 1, -exponent);
@@ -249,7 +249,7 @@ TEST(IndexDistribution, HasTheRightProbabilities) {
 }
 
 TEST(IndexDistribution, BigTablesAndBadNames) {
-  data::Random random(1);
+  sdk::Random random(1);
   const data::IndexDistribution draw("zipf:1.2", int64_t{1} << 40);
   for (int i = 0; i < 10000; ++i) {
     const int64_t row = draw(random);

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "data/examples.h"
-#include "data/random.h"
 #include "data/sample_stream.h"
+#include "tessera/sdk/random.h"
 
 namespace tessera::data {
 HoldOut HoldOut::of(const Config& config) {
@@ -21,7 +21,7 @@ HoldOut HoldOut::of(const Config& config) {
 
 bool HoldOut::takes(int64_t sample, int64_t samples, int64_t block, bool streamed) const {
   if (last) return sample >= samples - std::llround(fraction * static_cast<double>(samples));
-  const double place = Random(combine(seed, static_cast<uint64_t>(streamed ? block : sample))).uniform();
+  const double place = sdk::Random(sdk::combine(seed, static_cast<uint64_t>(streamed ? block : sample))).uniform();
   return place >= first && place < first + fraction;
 }
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "data/random.h"
+#include "tessera/sdk/random.h"
 
 namespace tessera::data {
 
@@ -15,7 +15,7 @@ class IndexDistribution {
  public:
   // kInvalidArgument: any other text.
   IndexDistribution(const std::string& text, int64_t rows);
-  int64_t operator()(Random& random) const;
+  int64_t operator()(sdk::Random& random) const;
 
  private:
   double integral(double x) const;  // of x^-A

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "data/random.h"
+#include "tessera/sdk/random.h"
 
 namespace tessera::data {
 
@@ -40,7 +40,7 @@ class MissingValue {
   int64_t count_ = 0, missing_ = 0;
   double mean_ = 0;
   std::vector<double> sample_;
-  Random random_{1};
+  sdk::Random random_{1};
 };
 
 }  // namespace tessera::data

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "data/random.h"
+#include "tessera/sdk/random.h"
 
 namespace tessera::data {
 
@@ -71,7 +71,7 @@ std::vector<SampleStream::Window> SampleStream::epoch(uint64_t seed, bool shuffl
     if (!goes_on(i)) runs.emplace_back(i, i);
     runs.back().second = i + 1;
   }
-  std::vector<uint32_t> order = shuffled(runs.size(), combine(seed, 1));
+  std::vector<uint32_t> order = sdk::shuffled(runs.size(), sdk::combine(seed, 1));
   if (!shuffle) std::sort(order.begin(), order.end());
   std::vector<Window> windows;
   int64_t bytes = 0, samples = 0;
@@ -110,7 +110,7 @@ Examples SampleStream::load(std::span<const BlockPiece> pieces, std::unique_ptr<
 void SampleCursor::start_epoch(int64_t epoch) {
   forget_next();
   while (!loaded_.empty()) drop_first();
-  seed_ = combine(options_.seed, static_cast<uint64_t>(epoch));
+  seed_ = sdk::combine(options_.seed, static_cast<uint64_t>(epoch));
   windows_ = stream_->epoch(seed_, options_.shuffle);
 }
 
@@ -122,7 +122,7 @@ SampleCursor::Loaded SampleCursor::load(size_t index, std::unique_ptr<Examples> 
   int64_t first = 0;
   for (size_t i = 0; i < begin; ++i) first += window.pieces[i].samples;
   Loaded out{index, stream_->load(std::span(window.pieces).subspan(begin, end - begin), std::move(memory)), first, {}};
-  if (options_.shuffle) out.order = shuffled(static_cast<size_t>(window.size), combine(seed_, index + 2));
+  if (options_.shuffle) out.order = sdk::shuffled(static_cast<size_t>(window.size), sdk::combine(seed_, index + 2));
   return out;
 }
 

@@ -4,9 +4,9 @@
 #include <numeric>
 
 #include "data/index_distribution.h"
-#include "data/random.h"
 #include "data/readers.h"
 #include "tessera/sdk/fields.h"
+#include "tessera/sdk/random.h"
 
 namespace tessera::data {
 
@@ -32,7 +32,7 @@ double IndexDistribution::inverse(double u) const {
   return exponent_ == 1 ? std::exp(u) : std::pow(1 + u * (1 - exponent_), 1 / (1 - exponent_));
 }
 
-int64_t IndexDistribution::operator()(Random& random) const {
+int64_t IndexDistribution::operator()(sdk::Random& random) const {
   if (!zipf_) return static_cast<int64_t>(random.below(static_cast<uint64_t>(rows_)));
   for (;;) {
     const double u = high_ + random.uniform() * (low_ - high_);
@@ -47,16 +47,16 @@ namespace {
 // logit = dense . weights + sum of a value per id. Each part is roughly normal with the given standard deviation.
 class HiddenModel {
  public:
-  HiddenModel(uint64_t seed, int64_t dense, int64_t ids) : seed_(combine(seed, 1)) {
+  HiddenModel(uint64_t seed, int64_t dense, int64_t ids) : seed_(sdk::combine(seed, 1)) {
     constexpr double kDenseSpread = 1.5, kSparseSpread = 1.5;
-    Random random(seed_);
+    sdk::Random random(seed_);
     for (int64_t i = 0; i < dense; ++i) weights_.push_back(random.normal() * kDenseSpread / std::sqrt(dense));
     // A uniform number in [-1, 1) has standard deviation 1 / sqrt(3).
     id_scale_ = kSparseSpread * std::sqrt(3.0 / static_cast<double>(std::max<int64_t>(ids, 1)));
   }
   double of_dense(int64_t i, double value) const { return weights_[i] * value; }
   double of_id(int64_t column, int64_t id) const {
-    Random random(combine(combine(seed_, column + 1), id));
+    sdk::Random random(sdk::combine(sdk::combine(seed_, column + 1), id));
     return id_scale_ * (2 * random.uniform() - 1);
   }
 
@@ -86,7 +86,7 @@ ExamplesPtr make_part(const DataConfig& config, const Dataset& set, const std::v
   std::vector<int64_t> ids;
   std::vector<double> logits(models.size());
   for (int64_t s = 0; s < samples; ++s) {
-    Random random(combine(seed, s));
+    sdk::Random random(sdk::combine(seed, s));
     std::fill(logits.begin(), logits.end(), 0.0);
     for (size_t i = 0; i < dense.size(); ++i) {
       dense[i] = static_cast<float>(random.normal());
@@ -132,9 +132,9 @@ Dataset make_synthetic(const DataConfig& config, uint64_t seed) {
   const std::vector<int64_t> lengths = lengths_of(config);
   const int64_t ids = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   std::vector<HiddenModel> models{HiddenModel(seed, config.dense, ids)};
-  for (size_t k = 1; k < set.labels.size(); ++k) models.emplace_back(combine(seed, 100 + k), config.dense, ids);
-  set.train = make_part(config, set, models, combine(seed, 2), config.samples);
-  set.test = make_part(config, set, models, combine(seed, 3), config.test_samples);
+  for (size_t k = 1; k < set.labels.size(); ++k) models.emplace_back(sdk::combine(seed, 100 + k), config.dense, ids);
+  set.train = make_part(config, set, models, sdk::combine(seed, 2), config.samples);
+  set.test = make_part(config, set, models, sdk::combine(seed, 3), config.test_samples);
   return set;
 }
 

@@ -1,7 +1,7 @@
 #include "data/test_split.h"
 
-#include "data/random.h"
 #include "tessera/sdk/nearest.h"
+#include "tessera/sdk/random.h"
 
 namespace tessera::data {
 namespace {
@@ -77,10 +77,10 @@ std::string test_file(const DataConfig& config) {
   return config.test.starts_with(kFile) ? config.test.substr(kFile.size()) : config.test_path;
 }
 
-RandomRows::RandomRows(double fraction, uint64_t seed) : fraction_(fraction), seed_(combine(seed, kSalt)) {}
+RandomRows::RandomRows(double fraction, uint64_t seed) : fraction_(fraction), seed_(sdk::combine(seed, kSalt)) {}
 
 bool RandomRows::takes(int64_t row) const {
-  return Random(combine(seed_, static_cast<uint64_t>(row))).uniform() < fraction_;
+  return sdk::Random(sdk::combine(seed_, static_cast<uint64_t>(row))).uniform() < fraction_;
 }
 
 int64_t RandomRows::count(int64_t rows) const {

@@ -6,11 +6,11 @@
 #include <numeric>
 
 #include "config/fnv1a.h"
-#include "config/splitmix64.h"
 #include "distributed/device_staging.h"
 #include "distributed/hosts.h"
 #include "plugin/calls.h"
 #include "tessera/abi/draft/waits.h"
+#include "tessera/sdk/random.h"
 #include "tessera/step_figures.h"
 
 namespace tessera {
@@ -183,7 +183,7 @@ tsr_collective_call ProcessGroup::Impl::call_at(const CallSite& site, const Tens
   call.flags = flags(site.carries);
   call.stream = tensor.stream() ? tensor.stream()->raw() : nullptr;
   call.label = site.label;
-  if (site.label) call.site = fnv1a(site.label) ^ (site.place * kGoldenStep);
+  if (site.label) call.site = fnv1a(site.label) ^ (site.place * sdk::kGoldenStep);
   call.row_elements = site.row_elements;
   return call;
 }

@@ -7,10 +7,10 @@
 
 #include "config/fnv1a.h"
 #include "config/json.h"
-#include "config/splitmix64.h"
 #include "modules/layer_component.h"
 #include "modules/stored_names.h"
 #include "plugin/calls.h"
+#include "tessera/sdk/random.h"
 
 namespace tessera {
 namespace {
@@ -23,7 +23,7 @@ class NamedRandom {
   double normal() { return std::sqrt(-2 * std::log(uniform())) * std::cos(2 * std::numbers::pi * uniform()); }
 
  private:
-  SplitMix64 random_;
+  sdk::Random random_;
 };
 
 // The layer's options, with the precision if it takes one.
@@ -297,7 +297,7 @@ void DenseLayer::Impl::start_call(bool train, const StepInfo& step) {
   call = {};
   call.struct_size = sizeof(call);
   if (train) call.flags = TSR_MODULE_TRAIN;
-  call.seed = SplitMix64(fnv1a(options.name, options.seed) + static_cast<uint64_t>(step.rank)).bits();
+  call.seed = sdk::Random(fnv1a(options.name, options.seed) + static_cast<uint64_t>(step.rank)).bits();
   call.step = step.step;
   call.batch = batch;
   call.num_inputs = static_cast<uint32_t>(dl_inputs.size());

@@ -8,8 +8,8 @@
 #include <unordered_map>
 
 #include "config/fnv1a.h"
-#include "config/splitmix64.h"
 #include "modules/start_values.h"
+#include "tessera/sdk/random.h"
 
 namespace tessera {
 namespace {
@@ -116,7 +116,7 @@ tsr_start_formula start_formula(const EmbeddingBagConfig& table, uint64_t seed, 
                            : 1 / std::sqrt(static_cast<double>(std::max<int64_t>(table.num_embeddings, 1)));
   // 24 random bits k give (k + 1/2) / 2^23 in (-1, 1): symmetric, and exact in float32 before the one rounding.
   return {sizeof(tsr_start_formula), static_cast<float>(std::ldexp(range, -23)),
-          mixed(SplitMix64(seed).bits() ^ fnv1a(table.name)), first_row, first_col};
+          sdk::mixed(sdk::Random(seed).bits() ^ fnv1a(table.name)), first_row, first_col};
 }
 
 void initial_values(const EmbeddingBagConfig& table, uint64_t seed, int64_t row, int64_t count, int64_t col,

@@ -5,10 +5,10 @@
 #include <cstring>
 #include <utility>
 
-#include "config/splitmix64.h"
 #include "sparse/arrays.h"
 #include "tessera/abi/draft/on_demand.h"
 #include "tessera/embedding_modules.h"
+#include "tessera/sdk/random.h"
 
 namespace tessera {
 namespace {
@@ -108,7 +108,7 @@ constexpr int32_t kNoRow = -1;
 
 // The seat at which the search for an id begins; `seats` is a power of two.
 uint64_t first_seat(int64_t id, int64_t seats) {
-  return mixed(static_cast<uint64_t>(id) + kGoldenStep) & static_cast<uint64_t>(seats - 1);
+  return sdk::mixed(static_cast<uint64_t>(id) + sdk::kGoldenStep) & static_cast<uint64_t>(seats - 1);
 }
 
 // The row of an id, or the seat where it ends up: stop(seat) where that is free.

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <vector>
 
-#include "config/splitmix64.h"
 #include "tessera/lookup.h"
+#include "tessera/sdk/random.h"
 
 namespace tessera {
 
@@ -15,7 +15,7 @@ namespace {
 // Not inlined into wide_columns, where its single values would be made with wide registers, slower.
 [[gnu::noinline]] void plain_columns(uint64_t row_key, float scale, int64_t col, int64_t cols, float* out) {
   const auto hash = [row_key](int64_t column) {
-    return mixed(row_key + kGoldenStep * (static_cast<uint64_t>(column) / 2 + 1));
+    return sdk::mixed(row_key + sdk::kGoldenStep * (static_cast<uint64_t>(column) / 2 + 1));
   };
   const auto value = [scale](uint64_t bits) {
     return (static_cast<float>(static_cast<int32_t>(static_cast<uint32_t>(bits)) >> 8) + 0.5f) * scale;
@@ -41,10 +41,10 @@ using StartColumns = void (*)(uint64_t row_key, float scale, int64_t col, int64_
   using Floats [[gnu::vector_size(64)]] = float;
   int64_t j = std::min(col % 2, cols);
   plain_columns(row_key, scale, col, j, out);
-  const Hashes steps = Hashes{1, 2, 3, 4, 5, 6, 7, 8} * kGoldenStep;
+  const Hashes steps = Hashes{1, 2, 3, 4, 5, 6, 7, 8} * sdk::kGoldenStep;
   for (; j + 16 <= cols; j += 16) {
-    Hashes hashes = row_key + kGoldenStep * (static_cast<uint64_t>(col + j) / 2) + steps;
-    mix(hashes);
+    Hashes hashes = row_key + sdk::kGoldenStep * (static_cast<uint64_t>(col + j) / 2) + steps;
+    sdk::mix(hashes);
     const Floats values = (__builtin_convertvector(reinterpret_cast<Halves>(hashes) >> 8, Floats) + 0.5f) * scale;
     std::memcpy(out + j, &values, sizeof values);
   }
@@ -60,7 +60,7 @@ StartColumns best_columns() { return plain_columns; }
 
 void start_row(const tsr_start_formula& formula, int64_t table_row, int64_t cols, float* out) {
   static const StartColumns columns = best_columns();
-  const uint64_t row_key = mixed(formula.key + kGoldenStep * static_cast<uint64_t>(table_row + 1));
+  const uint64_t row_key = sdk::mixed(formula.key + sdk::kGoldenStep * static_cast<uint64_t>(table_row + 1));
   columns(row_key, formula.scale, formula.first_col, cols, out);
 }
 

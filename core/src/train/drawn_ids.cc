@@ -5,10 +5,10 @@
 
 #include "config/fnv1a.h"
 #include "data/examples.h"
-#include "data/random.h"
 #include "plugin/component_name.h"
 #include "sparse/arrays.h"
 #include "tessera/sdk/options.h"
+#include "tessera/sdk/random.h"
 
 namespace tessera {
 namespace {
@@ -145,7 +145,7 @@ DrawnIds::DrawnIds(std::vector<DrawnFeature> features, uint64_t seed, int rank, 
 
 void DrawnIds::draw(size_t feature, uint64_t seed, int64_t count) {
   const DrawnFeature& f = features_[feature];
-  data::Random random(seed);
+  sdk::Random random(seed);
   for (int64_t i = 0; i < count; ++i) {
     if (f.draw == Draw::kUniform) {
       ids_.push_back(f.first + static_cast<int64_t>(random.below(static_cast<uint64_t>(f.rows - f.first))));
@@ -161,7 +161,7 @@ void DrawnIds::draw_for(size_t feature, const Batch& batch, bool train, int64_t 
   const DrawnFeature& f = features_[feature];
   const int64_t samples = batch.sparse.stride();
   const bool idle = f.when != When::kAlways && (f.when == When::kTraining) != train;
-  const uint64_t seed = data::combine(data::combine(seed_, fnv1a(f.name)), static_cast<uint64_t>(train ? step : -1));
+  const uint64_t seed = sdk::combine(sdk::combine(seed_, fnv1a(f.name)), static_cast<uint64_t>(train ? step : -1));
   const int64_t first_sample = batch.global_size * rank_ / world_size_;
   for (int64_t s = 0; s < samples; ++s) {
     const int64_t before = std::ssize(ids_);
@@ -169,7 +169,7 @@ void DrawnIds::draw_for(size_t feature, const Batch& batch, bool train, int64_t 
       const auto [begin, end] = f.split ? own_rows(f.rows, batch.global_size) : std::pair{int64_t{0}, f.rows};
       for (int64_t id = std::max(begin, f.first); id < end; ++id) ids_.push_back(id);
     } else if (!idle && f.draw != Draw::kAll && f.per_sample) {
-      draw(feature, data::combine(seed, static_cast<uint64_t>(first_sample + s)), f.count);
+      draw(feature, sdk::combine(seed, static_cast<uint64_t>(first_sample + s)), f.count);
     } else if (!idle && f.draw != Draw::kAll && s == 0) {
       draw(feature, seed, f.count);
     }

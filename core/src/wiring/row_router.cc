@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "config/fnv1a.h"
-#include "config/splitmix64.h"
 #include "modules/kernel_config.h"
 #include "plugin/calls.h"
 #include "plugin/interfaces.h"
+#include "tessera/sdk/random.h"
 #include "tessera/sdk/tensor.h"
 
 namespace tessera {
@@ -150,7 +150,7 @@ RowRouter::Sample RowRouter::sample() const {
   const int64_t count = std::min(config_.num_embeddings, kSampled), stretch = config_.num_embeddings / count;
   Sample out;
   for (int64_t i = 0; i < count; ++i) {
-    const uint64_t drawn = (static_cast<uint64_t>(i) + 1) * kGoldenStep >> 20;
+    const uint64_t drawn = (static_cast<uint64_t>(i) + 1) * sdk::kGoldenStep >> 20;
     out.ids.push_back(i * stretch + static_cast<int64_t>(drawn % static_cast<uint64_t>(stretch)));
   }
   out.row_sets.resize(out.ids.size());

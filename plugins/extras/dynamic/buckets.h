@@ -6,14 +6,13 @@
 #include <bit>
 #include <cstdint>
 
+#include "tessera/sdk/random.h"
+
 namespace extras {
 
 // The finalizer of SplitMix64: no two ids share a value.
 constexpr uint64_t scrambled(int64_t id) {
-  auto x = static_cast<uint64_t>(id) + 0x9e3779b97f4a7c15u;
-  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-  return x ^ x >> 31;
+  return tessera::sdk::mixed(static_cast<uint64_t>(id) + tessera::sdk::kGoldenStep);
 }
 
 // Equal ranges of the hashes; the first bits of a hash give its cell. No bucket of a table lies in two cells, so an

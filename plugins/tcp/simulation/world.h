@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "fiber.h"
+#include "tessera/sdk/random.h"
 
 namespace tessera::tcp::simulation {
 
@@ -31,13 +32,8 @@ using std::chrono::milliseconds;
 
 class Random {
  public:
-  explicit Random(uint64_t seed) : state_(seed) {}
-  uint64_t next() {  // splitmix64
-    uint64_t z = state_ += 0x9e3779b97f4a7c15;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-    z = (z ^ z >> 27) * 0x94d049bb133111eb;
-    return z ^ z >> 31;
-  }
+  explicit Random(uint64_t seed) : random_(seed) {}
+  uint64_t next() { return random_.bits(); }
   uint64_t below(uint64_t end) { return end == 0 ? 0 : next() % end; }
   bool one_in(uint64_t n) { return below(n) == 0; }
   Duration up_to(Duration most) {
@@ -45,7 +41,7 @@ class Random {
   }
 
  private:
-  uint64_t state_;
+  sdk::Random random_;
 };
 
 struct Weather {

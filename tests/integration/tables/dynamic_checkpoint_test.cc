@@ -16,6 +16,7 @@
 #include "dynamic_job.h"
 #include "job_file.h"
 #include "tessera/error.h"
+#include "tessera/sdk/random.h"
 #include "tessera_program.h"
 
 namespace tessera::test::dynamic_checkpoint_test {
@@ -23,11 +24,7 @@ namespace {
 
 using nlohmann::json;
 
-uint64_t mixed(uint64_t x) {
-  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-  return x ^ x >> 31;
-}
+using sdk::mixed;
 
 // Ids of 63 bits, some of them popular.
 int64_t id_of(int64_t sample) {

@@ -14,6 +14,7 @@
 #include "tessera/embedding_modules.h"
 #include "tessera/planner.h"
 #include "tessera/sdk/managed_collisions.h"
+#include "tessera/sdk/random.h"
 #include "tessera/sharded_modules.h"
 #include "tessera/sharding.h"
 #include "tessera_program.h"
@@ -148,11 +149,7 @@ INSTANTIATE_TEST_SUITE_P(
                                               .zch_size = kSlots,
                                               .eviction_interval = 2})));
 
-uint64_t mixed(uint64_t x) {
-  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-  return x ^ x >> 31;
-}
+using sdk::mixed;
 
 class MchJob : public testing::Test, protected JobFile {
  protected:

@@ -11,6 +11,7 @@
 #include "job_file.h"
 #include "publishing/test_publications.h"
 #include "tessera/online.h"
+#include "tessera/sdk/random.h"
 #include "tessera_program.h"
 
 namespace tessera::test::shared_row_test {
@@ -18,11 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-uint64_t mixed(uint64_t x) {
-  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-  return x ^ x >> 31;
-}
+using sdk::mixed;
 
 class SharedRow : public testing::TestWithParam<const char*>, protected JobFile {
  protected:

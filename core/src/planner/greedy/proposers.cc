@@ -6,7 +6,7 @@
 #include <string>
 #include <unordered_set>
 
-#include "config/splitmix64.h"
+#include "tessera/sdk/random.h"
 
 namespace tessera::greedy {
 
@@ -34,8 +34,8 @@ class Unseen {
   bool operator()(const std::vector<size_t>& proposal) {
     Key key{0, 0};
     for (const size_t option : proposal) {
-      key.low += SplitMix64(option + 1).bits();
-      key.high += SplitMix64(~static_cast<uint64_t>(option)).bits();
+      key.low += sdk::Random(option + 1).bits();
+      key.high += sdk::Random(~static_cast<uint64_t>(option)).bits();
     }
     if (wanted_ && seen_.insert(key).second) wanted_ = sink_(proposal);
     return wanted_;

@@ -1,4 +1,6 @@
-// Random numbers that are the same on every machine and with every standard library.
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// tessera/sdk/random.h - random numbers that are the same on every machine and with every standard library: SplitMix64
+// (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014; constants of Stafford's variant 13).
 #pragma once
 
 #include <cmath>
@@ -8,14 +10,28 @@
 #include <utility>
 #include <vector>
 
-#include "config/splitmix64.h"
+namespace tessera::sdk {
 
-namespace tessera::data {
+// 2^64 / golden ratio: the step between two states.
+inline constexpr uint64_t kGoldenStep = 0x9e3779b97f4a7c15u;
+
+// The finalizer: every input bit affects every output bit. Bits: uint64_t, or a vector of them.
+template <typename Bits>
+constexpr void mix(Bits& x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  x = x ^ (x >> 31);
+}
+
+constexpr uint64_t mixed(uint64_t x) {
+  mix(x);
+  return x;
+}
 
 class Random {
  public:
-  explicit Random(uint64_t seed) : random_(seed) {}
-  uint64_t bits() { return random_.bits(); }
+  explicit constexpr Random(uint64_t seed) : state_(seed) {}
+  constexpr uint64_t bits() { return mixed(state_ += kGoldenStep); }
   // Uniform in [0, 1).
   double uniform() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
   // Uniform in [0, n): the high half of a 128-bit product. The bias is below n / 2^64.
@@ -30,7 +46,7 @@ class Random {
   }
 
  private:
-  SplitMix64 random_;
+  uint64_t state_;
 };
 
 // Combines several numbers into one seed.
@@ -45,4 +61,4 @@ inline std::vector<uint32_t> shuffled(size_t n, uint64_t seed) {
   return order;
 }
 
-}  // namespace tessera::data
+}  // namespace tessera::sdk
