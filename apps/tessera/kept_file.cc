@@ -8,8 +8,8 @@
 #include <charconv>
 #include <string_view>
 
-#include "config/read_file.h"
 #include "processes.h"
+#include "tessera/config.h"
 #include "tessera/error.h"
 
 namespace tessera::cli {
@@ -39,7 +39,7 @@ bool is_read_once(const std::string& path) {
 
 std::string keep_file(const std::string& path) {
   if (!is_read_once(path)) return path;
-  const std::string text = config::read_file(path);
+  const std::string text = read_file(path);
   const int kept = memfd_create("tessera-config", 0);  // inherited by the ranks
   const int known = descriptor_of(path);
   bool whole = kept >= 0;

@@ -17,7 +17,6 @@
 #include "data/reader_choice.h"
 #include "data/readers.h"
 #include "data/test_split.h"
-#include "inference/model_data.h"
 #include "inspect_checkpoint.h"
 #include "options.h"
 #include "outputs.h"

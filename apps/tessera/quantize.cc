@@ -8,8 +8,6 @@
 #include <optional>
 
 #include "command.h"
-#include "inference/model_data.h"
-#include "inference/served_heads.h"
 #include "options.h"
 #include "plugin_watch.h"
 #include "predict/heads.h"
@@ -261,7 +259,7 @@ int quantize_command(const std::vector<std::string>& args) {
   for (const std::string& assumed : trained.assumptions) std::cerr << a.load << ": " << assumed << '\n';
 
   std::optional<MetricValues> before;
-  const QuantizedTable* const items = inference::items_without_scores(trained.model);
+  const QuantizedTable* const items = items_without_scores(trained.model);
   const bool scored = job && job->data && job->data->test_rows() > 0 && items == nullptr;
   if (scored) {
     if (const std::string other = other_test_part(trained.model.description.trained_on, job->config,

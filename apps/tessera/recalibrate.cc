@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "data/hold_out.h"
-#include "inference/model_data.h"
 #include "predict/heads.h"
+#include "tessera/predictor.h"
 
 namespace tessera::cli {
 namespace {

@@ -5,8 +5,8 @@
 #include <sstream>
 
 #include "command.h"
-#include "config/read_file.h"
 #include "options.h"
+#include "tessera/config.h"
 
 namespace tessera::cli {
 namespace {
@@ -20,7 +20,7 @@ constexpr char kAboutReport[] =
     "stages of a step.";
 
 json read_report(const std::string& path) {
-  json report = json::parse(config::read_file(path, "cannot read the report "), nullptr, /*allow_exceptions=*/false);
+  json report = json::parse(read_file(path, "cannot read the report "), nullptr, /*allow_exceptions=*/false);
   if (report.is_discarded()) fail(Code::kDataLoss, path, " is not a report of tessera train: it is no JSON");
   for (const char* key : {"model", "data", "train", "test", "stages", "config"}) {
     if (!report.is_object() || !report.contains(key))

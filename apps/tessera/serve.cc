@@ -13,13 +13,13 @@
 #include <thread>
 
 #include "command.h"
-#include "config/read_file.h"
 #include "data/columns.h"
 #include "options.h"
 #include "plugin_watch.h"
 #include "retrieval/retriever.h"
 #include "serve/shards.h"
 #include "serve/token.h"
+#include "tessera/config.h"
 #include "tessera/error.h"
 #include "tessera/layer_graph.h"
 
@@ -240,7 +240,7 @@ void allow_open_files(const ServeArguments& a) {
 }
 
 EmbeddingModuleShardingPlan read_plan(const std::string& path, int ranks) {
-  const ShardingPlan plan = ShardingPlan::from_json(config::read_file(path, "--plan: cannot read "));
+  const ShardingPlan plan = ShardingPlan::from_json(read_file(path, "--plan: cannot read "));
   if (plan.world_size != ranks) {
     fail(Code::kInvalidArgument, "--plan: ", path, " is for ", plan.world_size, " ranks, but this job has ", ranks,
          ": make a new plan, or start as many with tessera launch");

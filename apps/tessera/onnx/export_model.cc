@@ -9,8 +9,8 @@
 #include <optional>
 #include <system_error>
 
-#include "inference/served_heads.h"
-#include "modules/graph_wiring.h"
+#include "tessera/layer_graph.h"
+#include "tessera/predictor.h"
 
 namespace tessera::cli {
 namespace {
@@ -121,10 +121,10 @@ void write_file(const onnx::ModelProto& proto, const std::string& file) {
 
 ExportReport export_model(const Runtime& runtime, InferenceModel model, const std::string& file,
                           const ExportOptions& options) {
-  if (const QuantizedTable* items = inference::items_without_scores(model))
+  if (const QuantizedTable* items = items_without_scores(model))
     fail(Code::kInvalidArgument, "every head of this model compares with rows of \"", items->config.name,
          "\" that training draws, so it has no scores: --layer LAYER writes the layer that is compared");
-  inference::keep_served_heads(model);
+  keep_served_heads(model);
   const std::vector<ModelOutput> outputs = make_predictor(runtime, model)->model().outputs;
   int64_t bytes = 0;
   for (const QuantizedTable& t : model.tables) bytes += t.config.num_embeddings * t.config.embedding_dim * 4;

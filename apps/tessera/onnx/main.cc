@@ -5,10 +5,10 @@
 #include <iostream>
 
 #include "inspect_checkpoint.h"
-#include "modules/graph_wiring.h"
 #include "onnx/export_model.h"
 #include "onnx/import_model.h"
 #include "program.h"
+#include "tessera/layer_graph.h"
 #include "tessera/sdk/nearest.h"
 #include "wrapped.h"
 

@@ -10,7 +10,6 @@
 
 #include "command.h"
 #include "config/json.h"
-#include "config/read_file.h"
 #include "job_config.h"
 #include "options.h"
 #include "outputs.h"
@@ -146,7 +145,7 @@ struct Job {
 };
 
 Job job_from_tables(const Arguments& a) {
-  const std::string text = config::read_file(a.tables);
+  const std::string text = read_file(a.tables);
   const config::JsonSource source{a.tables};
   const json root = config::parse_json(text, source);
   Job job;
@@ -293,8 +292,8 @@ std::string difference(const ShardingPlan& a, const ShardingPlan& b) {
 
 int diff(const std::vector<std::string>& files) {
   if (files.size() != 2) throw UsageError("--diff takes two plan files");
-  const std::string text = difference(ShardingPlan::from_json(config::read_file(files[0])),
-                                      ShardingPlan::from_json(config::read_file(files[1])));
+  const std::string text =
+      difference(ShardingPlan::from_json(read_file(files[0])), ShardingPlan::from_json(read_file(files[1])));
   std::cout << (text.empty() ? "the plans are equal\n" : text);
   return text.empty() ? 0 : 1;
 }

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/json.h"
-#include "inference/model_data.h"
+#include "tessera/predictor.h"
 
 namespace tessera::cli {
 namespace {

@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <ostream>
 
-#include "inference/model_data.h"
 #include "retrieval/item_vectors.h"
+#include "tessera/predictor.h"
 #include "vectors_file.h"
 
 namespace tessera::cli {

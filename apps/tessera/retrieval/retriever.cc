@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "inference/pool.h"
-#include "modules/graph_wiring.h"
 #include "retrieval/item_vectors.h"
 #include "tessera/error.h"
+#include "tessera/layer_graph.h"
 #include "tessera/sdk/nearest.h"
 
 namespace tessera::retrieval {

@@ -344,6 +344,12 @@ bool is_drawn(const std::string& feature);
 // (unless there are no columns at all), or an override names no table.
 std::vector<TableConfig> tables_of(const Config& config, const std::vector<DataColumn>& columns);
 
+// Reads a text file as a whole, so that half a file is never parsed as a complete one. Errors are
+// "<what><path>: No such file or directory<advice>". kNotFound: the file is missing, is a directory, or may not be
+// read. kUnavailable: any other error of the system, even in the middle of the file.
+std::string read_file(const std::string& path, const std::string& what = "cannot read ",
+                      const std::string& advice = "");
+
 // The effective config with every key: parse_config(to_toml(c)) equals c.
 std::string to_toml(const Config& config);
 

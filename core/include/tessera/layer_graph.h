@@ -130,6 +130,33 @@ void add_id_inputs(const std::vector<EmbeddingBagConfig>& tables, ModelGraph& gr
 // inputs (with the nearest name), a cycle, a layer that leads to no head, or no head at all. LayerGraph also calls it.
 void check_graph(const ModelGraph& graph);
 
+// An output of a layer, or an input of the model.
+struct GraphLink {
+  bool of_layer = false;
+  size_t index = 0;   // of the layer, or of the input
+  size_t output = 0;  // of the layer
+};
+
+// The inputs of each layer, and the order in which layers run. Names alone decide it: no widths, no plugins.
+struct GraphWiring {
+  std::vector<size_t> order;                   // of layers: each after those that it takes
+  std::vector<std::vector<GraphLink>> inputs;  // of each layer
+  std::vector<GraphLink> heads;
+};
+// kInvalidArgument: see check_graph().
+GraphWiring wire(const ModelGraph& graph);
+
+// Leaves only these heads, and the layers that lead to them. kInvalidArgument: as for wire().
+void keep_heads(ModelGraph& graph, std::vector<HeadSpec> heads);
+
+// The model's features that a head's value depends on, by index of GraphWiring::heads.
+std::vector<std::string> features_of(const ModelGraph& graph, const GraphWiring& wiring, size_t head,
+                                     const std::vector<EmbeddingBagConfig>& tables);
+
+// kInvalidArgument: scores, labels and metrics cannot have a head's name. Only jobs are checked, because models that
+// were packed before may have such names.
+void check_head_names(const ModelGraph& graph);
+
 struct LayerGraphOptions {
   uint64_t seed = 0;
   DeviceStreamPtr stream = nullptr;  // where everything is; null: host memory

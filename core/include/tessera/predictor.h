@@ -26,7 +26,11 @@
 
 namespace tessera {
 
+class Batch;
+struct DataColumn;
+struct Dataset;
 struct InferenceModel;
+struct Samples;
 namespace inference {
 struct PredictorCounts;
 }
@@ -278,5 +282,42 @@ void verify_packed_model(const std::string& directory);
 
 std::unique_ptr<Predictor> make_predictor(const Runtime& runtime, InferenceModel model,
                                           const PredictorOptions& options = {});
+
+// Leaves out heads with a loss whose values depend on ids that only a trainer draws (ModelGraph::drawn), and sets
+// ModelFeature::needed. make_predictor() does it. kInvalidArgument: no head is left; the sentence says what such a
+// model answers.
+void keep_served_heads(InferenceModel& model);
+// A table whose rows a trainer draws, if no head would be left; null: the model has scores.
+const QuantizedTable* items_without_scores(const InferenceModel& model);
+
+// Predictions of data that a reader gave: files that are read with the encoding looked_up_columns(model).
+
+// The model's column encoding without the id columns that are used only to group losses. Input files may omit those.
+std::string looked_up_columns(const ModelDescription& model);
+// Columns that input files must have: "price", "user" and "item"; empty: the model does not say.
+std::string needed_columns(const ModelDescription& model);
+
+// Turns a reader's batch into a predictor's input: the model's features, in its order.
+class BatchInput {
+ public:
+  // kInvalidArgument: data with these columns and dense inputs do not fit the model; the error names both.
+  BatchInput(const ModelDescription& model, const std::vector<DataColumn>& columns, int64_t dense_inputs);
+  // The result borrows `batch` and is valid until the next call.
+  const PredictInput& from(const Batch& batch);
+
+ private:
+  static constexpr size_t kNoColumn = SIZE_MAX;  // of a feature that is not needed and not there
+  std::vector<size_t> column_of_;                // by feature
+  std::vector<int64_t> values_;
+  std::vector<int32_t> lengths_, no_lengths_;
+  std::vector<PredictInput::Feature> features_;
+  PredictInput input_;
+};
+
+// Receives the model's outputs for a batch: values[o] of output o, [samples, widths[o]].
+using ValuesSink = std::function<void(const std::vector<std::vector<float>>& values, const Batch& batch)>;
+// Predicts all samples in order, a batch at a time. Outputs with width 0 are left out.
+void predict_all(Predictor& predictor, const Dataset& data, const Samples& samples, int64_t batch,
+                 const std::vector<size_t>& widths, const ValuesSink& sink);
 
 }  // namespace tessera

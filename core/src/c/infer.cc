@@ -13,7 +13,6 @@
 #include "c/handles.h"
 #include "checkpoint/directory.h"
 #include "data/readers.h"
-#include "inference/model_data.h"
 #include "inference/pool.h"
 #include "tessera/data.h"
 #include "tessera/predictor.h"

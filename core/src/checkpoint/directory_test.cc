@@ -39,7 +39,7 @@ void save(const std::string& target, const std::string& content, int keep = 2) {
   fill(staged, content);
   staged.commit(keep);
 }
-std::string content(const std::string& folder) { return test::read_file(folder + "/" + kModelFile); }
+std::string content(const std::string& folder) { return read_file(folder + "/" + kModelFile); }
 std::string newest(const std::string& target) { return content(hold_checkpoint(target).path); }
 std::vector<std::string> names(const std::string& folder) {
   std::vector<std::string> out;
@@ -130,7 +130,7 @@ TEST(DirectoryLock, IsTheOwnersAlone) {
   test::write_file(dir.file("other"), "mine");
   fs::create_symlink(dir.file("other"), dir.file("c/tessera.lock"));
   EXPECT_THAT(test::error_of([&] { save(dir.file("c"), "newest"); }).first, HasSubstr("cannot open "));
-  EXPECT_EQ(test::read_file(dir.file("other")), "mine");
+  EXPECT_EQ(read_file(dir.file("other")), "mine");
 }
 
 TEST(DirectoryLock, LeavesNoDirectoryThatIsNotUsed) {
@@ -165,7 +165,7 @@ TEST(StagedCheckpoint, RemovesNothingThatCannotBeRead) {
   EXPECT_NE(test::error_of([&] { hold_checkpoint(target); }).second, Code::kNotFound) << "it is not passed over";
 
   for (const char* name : {"save-2", "save-5"}) make_readable(target + "/" + name);
-  std::string newer = test::read_file(target + "/save-5/" + kManifestFile);
+  std::string newer = read_file(target + "/save-5/" + kManifestFile);
   newer.replace(newer.find("\"version\": 2"), 12, "\"version\": 9");
   test::write_file(target + "/save-5/" + kManifestFile, newer);
   save(target, "sixth", 1);
@@ -304,6 +304,7 @@ TEST(StagedCheckpoint, LooksForRoom) {
 // After SIGKILL at any moment, the newest checkpoint is whole and no older than the last committed one.
 TEST(StagedCheckpoint, SurvivesSigkillAnywhere) {
   const TestDirectory dir;
+  test::write_file(dir.file("committed"), "");
   save(dir.file("c"), "0");
   int last = 0;
   for (int round = 0; round < 40; ++round) {
@@ -322,8 +323,8 @@ TEST(StagedCheckpoint, SurvivesSigkillAnywhere) {
     int status = 0;
     ASSERT_EQ(waitpid(writer, &status, 0), writer);
     ASSERT_TRUE(WIFSIGNALED(status)) << "it failed by itself";
-    const std::string found = hold_checkpoint(dir.file("c")).path, committed = test::read_file(dir.file("committed"));
-    ASSERT_EQ(content(found), test::read_file(found + "/" + kOptimizerFile));
+    const std::string found = hold_checkpoint(dir.file("c")).path, committed = read_file(dir.file("committed"));
+    ASSERT_EQ(content(found), read_file(found + "/" + kOptimizerFile));
     ASSERT_GE(std::stoi(content(found)), committed.empty() ? 0 : std::stoi(committed));
     last = std::stoi(content(found));
     save(dir.file("c"), content(found), 2);
@@ -355,7 +356,7 @@ TEST(HeldCheckpoint, BesideItsWriter) {
   int last = 0;
   while (last < 200) {
     const HeldCheckpoint held = hold_checkpoint(dir.file("c"));
-    const std::string model = content(held.path), optimizer = test::read_file(held.path + "/" + kOptimizerFile);
+    const std::string model = content(held.path), optimizer = read_file(held.path + "/" + kOptimizerFile);
     ASSERT_FALSE(model.empty()) << "after " << last;
     EXPECT_EQ(model, optimizer);
     ASSERT_GE(std::stoi(model), last);

@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -16,15 +15,12 @@
 
 #include "config/test_directory.h"
 #include "tessera/checkpoint.h"
+#include "tessera/config.h"
 #include "tessera/distributed_model_parallel.h"
 #include "tessera/embedding_modules.h"
 
 namespace tessera::test {
 
-inline std::string read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 inline void write_file(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }

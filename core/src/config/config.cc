@@ -9,7 +9,6 @@
 #include "config/decode.h"
 #include "config/effects.h"
 #include "config/json.h"
-#include "config/read_file.h"
 #include "tessera/sdk/nearest.h"
 #include "tessera/sdk/other_columns.h"
 
@@ -348,7 +347,7 @@ Config parse_config(const std::string& text, const std::string& source, const st
 }
 
 Config load_config(const std::string& path, const std::vector<std::string>& overrides) {
-  const std::string text = config::read_file(path, "cannot read the config file ");
+  const std::string text = read_file(path, "cannot read the config file ");
   const bool data =
       std::any_of(overrides.begin(), overrides.end(), [](const std::string& o) { return o.starts_with("data."); });
   if (!data && parse_toml(text, path).empty())

@@ -1,4 +1,4 @@
-#include "config/read_file.h"
+#include "tessera/config.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 
 #include "tessera/error.h"
 
-namespace tessera::config {
+namespace tessera {
 namespace {
 
 // Closes the file that it opened.
@@ -44,4 +44,4 @@ std::string read_file(const std::string& path, const std::string& what, const st
   }
 }
 
-}  // namespace tessera::config
+}  // namespace tessera

@@ -1,4 +1,4 @@
-#include "config/read_file.h"
+#include "tessera/config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 
 #include "tessera/error.h"
 
-namespace tessera::config {
+namespace tessera {
 namespace {
 
 Error refusal(const std::string& path) {
@@ -40,4 +40,4 @@ TEST(ReadFile, SaysWhyNot) {
 }
 
 }  // namespace
-}  // namespace tessera::config
+}  // namespace tessera

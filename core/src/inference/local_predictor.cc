@@ -8,7 +8,6 @@
 #include "inference/int8_dense.h"
 #include "inference/mapped_file.h"
 #include "inference/pool.h"
-#include "inference/served_heads.h"
 #include "inference/workspace.h"
 #include "tessera/predictor.h"
 

@@ -1,4 +1,4 @@
-#include "inference/model_data.h"
+#include "tessera/predictor.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -6,6 +6,7 @@
 #include <span>
 
 #include "config/json.h"
+#include "tessera/data.h"
 #include "tessera/sdk/nearest.h"
 
 namespace tessera {

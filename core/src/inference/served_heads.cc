@@ -1,12 +1,12 @@
-#include "inference/served_heads.h"
+#include "tessera/predictor.h"
 
 #include <algorithm>
 #include <set>
 
-#include "modules/graph_wiring.h"
 #include "tessera/error.h"
+#include "tessera/layer_graph.h"
 
-namespace tessera::inference {
+namespace tessera {
 namespace {
 
 const QuantizedTable& table_of(const InferenceModel& model, const std::string& feature) {
@@ -62,4 +62,4 @@ const QuantizedTable* items_without_scores(const InferenceModel& model) {
   return served.heads.empty() ? &table_of(model, served.drawn) : nullptr;
 }
 
-}  // namespace tessera::inference
+}  // namespace tessera

@@ -12,7 +12,6 @@
 #include "inference/counts.h"
 #include "inference/input_check.h"
 #include "inference/int8_dense.h"
-#include "inference/served_heads.h"
 #include "inference/sharded.h"
 #include "inference/workspace.h"
 #include "modules/sequence_inputs.h"

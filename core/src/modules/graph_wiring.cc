@@ -1,4 +1,4 @@
-#include "modules/graph_wiring.h"
+#include "tessera/layer_graph.h"
 
 #include <algorithm>
 #include <map>

@@ -1,5 +1,5 @@
 // Inputs of layers: order, names, and what is no graph.
-#include "modules/graph_wiring.h"
+#include "tessera/layer_graph.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

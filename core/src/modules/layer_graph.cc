@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "modules/graph_wiring.h"
 #include "modules/head_options.h"
 #include "modules/layer_component.h"
 #include "modules/sequence_groups.h"

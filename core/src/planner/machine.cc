@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "config/read_file.h"
+#include "tessera/config.h"
 
 namespace tessera {
 
@@ -220,7 +220,7 @@ void Machine::check_fits(int world_size, int local_world_size, const std::string
 
 Machine load_machine(const std::string& path) {
   return Machine::from_json(
-      config::read_file(path, "cannot read the topology file ", "; tessera calibrate --save FILE makes one"), path);
+      read_file(path, "cannot read the topology file ", "; tessera calibrate --save FILE makes one"), path);
 }
 
 }  // namespace tessera

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "config/json.h"
-#include "modules/graph_wiring.h"
 #include "modules/stored_names.h"
 #include "tessera/abi/module.h"
 #include "tessera/layer_graph.h"

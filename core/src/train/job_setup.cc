@@ -4,11 +4,11 @@
 #include <charconv>
 #include <filesystem>
 
-#include "config/read_file.h"
 #include "data/hold_out.h"
 #include "data/reader_choice.h"
-#include "modules/graph_wiring.h"
 #include "tessera/checkpoint.h"
+#include "tessera/config.h"
+#include "tessera/layer_graph.h"
 #include "tessera/planner.h"
 #include "tessera/sdk/nearest.h"
 #include "tessera/step_figures.h"
@@ -32,7 +32,7 @@ namespace {
 using json = nlohmann::ordered_json;
 
 ShardingPlan read_plan(const std::string& path) {
-  const std::string text = config::read_file(path, "planner.plan: cannot read ");
+  const std::string text = read_file(path, "planner.plan: cannot read ");
   try {
     return ShardingPlan::from_json(text);
   } catch (const Error& e) {

@@ -9,8 +9,8 @@
 #include <unordered_map>
 
 #include "checkpoint/together.h"
-#include "config/read_file.h"
 #include "data/columns.h"
+#include "tessera/config.h"
 #include "train/start_rows.h"
 
 namespace tessera {
@@ -43,7 +43,7 @@ int64_t number_after(std::string_view header, std::string_view key, size_t& at) 
 }
 
 Vectors read_vectors(const std::string& path) {
-  Vectors out{path, config::read_file(path, "cannot read the vectors of ")};
+  Vectors out{path, read_file(path, "cannot read the vectors of ")};
   const std::string_view all = out.bytes;
   constexpr size_t kBefore = 10;
   const bool known = all.size() >= kBefore && all.starts_with("\x93NUMPY") && all[6] >= 1 && all[6] <= 3;
@@ -91,7 +91,7 @@ class RowsOfIds {
       for (int64_t row = 0; row < vectors.rows; ++row) out.push_back(row < table_.rows ? row : -1);
       return out;
     }
-    const std::string text = config::read_file(path, "cannot read the ids of ");
+    const std::string text = read_file(path, "cannot read the ids of ");
     std::string_view rest = text;
     while (!rest.empty()) {
       const size_t end = std::min(rest.find('\n'), rest.size());

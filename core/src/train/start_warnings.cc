@@ -6,8 +6,8 @@
 
 #include "config/json.h"
 #include "data/examples.h"
-#include "modules/graph_wiring.h"
 #include "plugin/component_name.h"
+#include "tessera/layer_graph.h"
 #include "train/drawn_ids.h"
 #include "train/job_model.h"
 #include "train/job_setup.h"
