@@ -10,12 +10,12 @@
 #include "command.h"
 #include "data/check.h"
 #include "data/describe.h"
-#include "data/reader_choice.h"
 #include "data/toml_text.h"
 #include "options.h"
 #include "outputs.h"
 #include "page/page_file.h"
 #include "plugin_watch.h"
+#include "tessera/data.h"
 #include "train/progress.h"
 #include "wrapped.h"
 
@@ -92,10 +92,10 @@ std::vector<std::string> readers_for(const Runtime& runtime, const std::string& 
     DataConfig data;
     data.reader.clear();
     data.path = path;
-    first = data::reader_of(runtime, data);
+    first = reader_of(runtime, data);
   } catch (const Error&) {  // the name does not tell; the rows may
   }
-  if (!data::description_of(runtime, first, path).empty())
+  if (!description_of(runtime, first, path).empty())
     fail(Code::kInvalidArgument, path, " describes its own columns: read it with reader = \"", first,
          "\" and path in [data], without any [[column]]");
   std::vector<std::string> texts = {"csv", "tsv", "csv?delimiter=;", "csv?delimiter=|"};

@@ -6,10 +6,10 @@
 #include <iostream>
 
 #include "command.h"
-#include "config/json.h"
 #include "inspect_checkpoint.h"
 #include "options.h"
 #include "program.h"
+#include "tessera/data.h"
 #include "tessera/predictor.h"
 #include "tessera/sdk/nearest.h"
 #include "vectors_file.h"
@@ -89,13 +89,9 @@ std::vector<std::string> ids_of(const InferenceModel& model, const EmbeddingBagC
     return out;
   }
   if (model.description.encoding.empty()) return out;
-  const config::JsonSource source{"the model's encoding of columns", Code::kDataLoss};
-  const nlohmann::ordered_json root = config::parse_json(model.description.encoding, source);
-  const config::JsonObject vocabularies = config::JsonObject(root, source).object("vocabularies");
-  if (!vocabularies.has(table.name.c_str())) return out;
-  out = vocabularies.get<std::vector<std::string>>(table.name.c_str());
-  out.insert(out.begin(), "");  // row 0 is of all other texts
-  return out;
+  std::optional<std::vector<std::string>> words = ColumnEncoding(model.description.encoding).words(table.name);
+  if (words) words->insert(words->begin(), "");  // row 0 is of all other texts
+  return words ? *words : out;
 }
 
 int export_vectors(const ExportArguments& a) {

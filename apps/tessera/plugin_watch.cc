@@ -11,8 +11,8 @@
 #include <map>
 #include <string_view>
 
-#include "plugin/calls.h"
 #include "plugin/environment.h"
+#include "tessera/calls.h"
 #include "tessera/error.h"
 
 namespace tessera::cli {

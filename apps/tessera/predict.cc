@@ -11,16 +11,10 @@
 #include <optional>
 
 #include "command.h"
-#include "config/json.h"
 #include "data/arriving_rows.h"
-#include "data/history_reader.h"
-#include "data/reader_choice.h"
-#include "data/readers.h"
-#include "data/test_split.h"
 #include "inspect_checkpoint.h"
 #include "options.h"
 #include "outputs.h"
-#include "plugin/component_name.h"
 #include "plugin_watch.h"
 #include "predict/explain.h"
 #include "predict/heads.h"
@@ -31,6 +25,7 @@
 #include "tessera/config.h"
 #include "tessera/data.h"
 #include "tessera/predictor.h"
+#include "tessera/runtime.h"
 #include "train/progress.h"
 #include "train/report_text.h"
 #include "train/saved_run.h"
@@ -201,14 +196,12 @@ class StandardInput {
 // The reader of the model's own data, if that was a reader plugin.
 std::string own_reader(const ModelDescription& model) {
   if (model.encoding.empty()) return "prepared";
-  const config::JsonSource source{"the model's encoding of columns", Code::kDataLoss};
-  const json encoding = config::parse_json(model.encoding, source);
-  return config::JsonObject(encoding, source).get<std::string>("reader");
+  return ColumnEncoding(model.encoding).reader();
 }
 
 // The reader of the model's own data for files of another kind: histories(parquet) for those of histories(csv).
 std::string reader_for(const Runtime& runtime, const std::string& reader, const std::string& path) {
-  const std::string inner = plugin::parse_component_name(reader).inner;
+  const std::string inner = parse_component_name(reader).inner;
   const size_t at = reader.rfind("(" + inner + ")");
   if (inner.empty() || inner.ends_with(')') || at == std::string::npos) return reader;
   DataConfig data;
@@ -216,11 +209,11 @@ std::string reader_for(const Runtime& runtime, const std::string& reader, const 
   data.path = path;
   std::string opens;
   try {
-    opens = data::reader_of(runtime, data);
+    opens = reader_of(runtime, data);
   } catch (const Error&) {  // the name does not tell
     return reader;
   }
-  return plugin::parse_component_name(opens).id == plugin::parse_component_name(inner).id
+  return parse_component_name(opens).id == parse_component_name(inner).id
              ? reader
              : str_cat(reader.substr(0, at), "(", opens, ")");
 }
@@ -287,7 +280,7 @@ Dataset read_data(const PredictArguments& a, const Session& session) {
   DataConfig& data = config.data;
   if (bare && model.encoding.empty() && std::filesystem::is_regular_file(a.data, ignored)) {
     data = {.reader = session.lines.reader, .path = a.data, .test_fraction = 0};
-    Dataset set = data::read_files(session.runtime, config, session.lines.encoding, false);
+    Dataset set = read_unlabelled(session.runtime, config, session.lines.encoding);
     set.name = a.data;
     return set;
   }
@@ -299,22 +292,17 @@ Dataset read_data(const PredictArguments& a, const Session& session) {
   } else if (!a.reader.empty()) {
     data.reader = a.reader;
   }
-  if (a.part == "all" && data::test_file(data).empty()) {  // rows keep the order of the files
-    data.test.clear();
-    data.test_fraction = 0;
-    config.history = data::without_split(config.history);
-  }
+  if (a.part == "all" && test_file(data).empty()) read_undivided(config);
   data.reader = data::ArrivingRows::file_reader(session.runtime, data.reader);
   if (bare) data.reader = reader_for(session.runtime, data.reader, a.data);
   if (!a.data.empty()) data.path = a.data;
-  if (data.reader == data::kGenerated) return read_dataset(session.runtime, config, model.encoding);
   const std::string encoding = config.columns.empty() ? looked_up_columns(model) : model.encoding;
   try {
-    return data::read_files(session.runtime, config, encoding, false);
+    return read_unlabelled(session.runtime, config, encoding);
   } catch (const Error& e) {
     const std::string needed = needed_columns(model);
     if (e.code() != Code::kNotFound || needed.empty()) throw;  // the files have other columns
-    const std::string own = own_reader(model), inner = own.empty() ? "" : plugin::parse_component_name(own).inner;
+    const std::string own = own_reader(model), inner = own.empty() ? "" : parse_component_name(own).inner;
     const bool stack = !a.reader.empty() && !inner.empty() &&
                        a.reader.find('(') == std::string::npos;  // the reader makes columns of others
     fail(e.code(), e.what(), "; the model needs ", needed,
@@ -410,7 +398,7 @@ void predict_pipe(const PredictArguments& a, Session& session, const Lines& line
     std::vector<double> times;
     last = rows.take(a.batch, kWait, some, times).last;
     if (some.size() == 0) continue;
-    scores.add(data::finish(std::move(some)));
+    scores.add(std::make_shared<const data::Examples>(std::move(some)));
     scores.flush();
   }
   scores.finish();
@@ -478,7 +466,7 @@ int predict_command(const std::vector<std::string>& args) {
   Session session(a);
   const DataConfig& data = session.config.data;
   const std::string input = a.data == "-" ? "/dev/stdin" : a.data;  // which may be a file
-  check_outputs({{"--output", a.output}}, {{a.config, input, data.path, data::test_file(data)}, {a.model}});
+  check_outputs({{"--output", a.output}}, {{a.config, input, data.path, test_file(data)}, {a.model}});
   if (a.data != "-") {
     predict_data(a, session);
   } else if (const Lines lines = pipe_lines(a, session); !lines.reader.empty()) {

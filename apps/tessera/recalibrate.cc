@@ -7,7 +7,6 @@
 #include <optional>
 #include <utility>
 
-#include "data/hold_out.h"
 #include "predict/heads.h"
 #include "tessera/predictor.h"
 
@@ -182,17 +181,13 @@ Samples rows_to_calibrate_on(const Config* config, const Dataset* data) {
     fail(Code::kInvalidArgument,
          "--calibrate needs rows that the model was not trained on: give its job as --config, with the "
          "validation.fraction that it was trained with");
-  const ValidationConfig& v = config->validation;
-  const auto seed = static_cast<uint64_t>(config->job.seed);
-  if (v.split == "data") return data::hold_out(data->validation, {v.fraction, false, seed}).second;
-  return data::hold_out(data->train, data::HoldOut::of(*config)).second;
+  return hold_out(*config, *data).second;
 }
 
 }  // namespace
 
 Dataset without_validation(const Config& config, Dataset data) {
-  if (config.validation.fraction > 0 && data.train)
-    data.train = data::hold_out(data.train, data::HoldOut::of(config)).first;
+  data.train = hold_out(config, data).first;
   return data;
 }
 

@@ -13,13 +13,13 @@
 #include <thread>
 
 #include "command.h"
-#include "data/columns.h"
 #include "options.h"
 #include "plugin_watch.h"
 #include "retrieval/retriever.h"
 #include "serve/shards.h"
 #include "serve/token.h"
 #include "tessera/config.h"
+#include "tessera/data.h"
 #include "tessera/error.h"
 #include "tessera/layer_graph.h"
 
@@ -293,7 +293,7 @@ std::string open_endpoints(const Runtime& runtime, const ServeArguments& a, Serv
 std::unique_ptr<KeptHistories> keep_histories(const Runtime& runtime, const HistoriesOptions& options, Served& served,
                                               Log& log) {
   const std::shared_ptr<Predictor> model = served.holder().current();
-  const std::shared_ptr<const data::Columns> columns = served.columns_of(model);
+  const std::shared_ptr<const ColumnEncoding> columns = served.columns_of(model);
   if (columns == nullptr)
     fail(Code::kInvalidArgument,
          "--histories: the model does not know the columns of its data, so it has no histories");

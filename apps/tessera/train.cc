@@ -9,8 +9,6 @@
 #include <thread>
 
 #include "command.h"
-#include "data/reader_choice.h"
-#include "data/test_split.h"
 #include "job_config.h"
 #include "kept_file.h"
 #include "layers.h"
@@ -22,6 +20,7 @@
 #include "spawn.h"
 #include "tessera/checkpoint.h"
 #include "tessera/config.h"
+#include "tessera/data.h"
 #include "tessera/train_job.h"
 #include "tessera/train_loop.h"
 #include "train/folds.h"
@@ -407,7 +406,7 @@ DeviceStreamPtr device_of(const Runtime& runtime, const JobConfig& job, int loca
 int run_rank(Config config, const TrainArguments& a, const RankEnvironment& where) {
   const PluginWatch watch;
   const Runtime runtime({config.plugins.path, config.plugins.require, true, static_cast<int>(config.job.threads)});
-  data::choose_reader(runtime, config);
+  choose_reader(runtime, config);
   TrainJobOptions options = a.job;
   options.device = device_of(runtime, config.job, where.local_rank);
   const Device device = options.device ? options.device->device() : kCpu;
@@ -459,7 +458,7 @@ int train_command(const std::vector<std::string>& args) {
        {"report.metrics", config.report.metrics},
        {"--trace", a.job.trace},
        {"--html", a.html}},
-      {{a.config, config.data.path, data::test_file(config.data), config.planner.plan, config.planner.topology}, {}});
+      {{a.config, config.data.path, test_file(config.data), config.planner.plan, config.planner.topology}, {}});
   if (!a.html.empty()) check_page(a.html);
   check_folds(config, a.job, !a.html.empty() ? "--html" : !a.metrics.empty() ? "--metrics" : nullptr);
   if (a.nproc > 0 && where.source != "single" && a.nproc != where.world_size) {

@@ -8,7 +8,6 @@
 #include <regex>
 
 #include "data/examples.h"
-#include "data/reader_choice.h"
 #include "data/test_files.h"
 #include "tessera/data.h"
 #include "tessera/runtime.h"
@@ -359,7 +358,7 @@ class ReaderChoice : public DataSets {
     data.reader.clear();
     data.path = name.starts_with('/') ? name : dir_.path() + "/" + name;
     try {
-      return data::reader_of(runtime_, data);
+      return reader_of(runtime_, data);
     } catch (const Error& e) {
       return e.what();
     }

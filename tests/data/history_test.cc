@@ -4,7 +4,6 @@
 
 #include "data/examples.h"
 #include "data/history_reader.h"
-#include "data/reader_choice.h"
 #include "data/test_files.h"
 #include "tessera/data.h"
 #include "tessera/runtime.h"
@@ -146,13 +145,13 @@ TEST_F(History, IsPartOfTheReadersName) {
   EXPECT_EQ(data::history_reader(history, "csv?delimiter=;"),
             "histories?user=\"a b\"&columns=\"x,y%2Cz\"&length=3&test_share=0.1(csv?delimiter=;)");
   Config config = job(kHistory, "a.csv");
-  data::choose_reader(runtime_, config);
+  choose_reader(runtime_, config);
   EXPECT_THAT(config.data.reader, HasSubstr("histories?user=\"who\"&time=\"when\"&columns=\"what\"(csv"));
   const std::string once = config.data.reader;
-  data::choose_reader(runtime_, config);
+  choose_reader(runtime_, config);
   EXPECT_EQ(config.data.reader, once);
   Config split = job(str_cat(kHistory, "split = \"time\"\ntest_from = \"5\"\n"), "a.csv");
-  data::choose_reader(runtime_, split);
+  choose_reader(runtime_, split);
   EXPECT_THAT(split.data.reader, HasSubstr("&split=\"time\"&test_from=\"5\"(csv"));
   EXPECT_EQ(split.data.later_reader, once) << "later data are not divided";
 }

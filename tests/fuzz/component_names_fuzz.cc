@@ -1,7 +1,7 @@
 // Names of components: "codec:int8(tcp?shm=false)". Additional options follow a zero byte.
 #include "config/json.h"
 #include "fuzz.h"
-#include "plugin/component_name.h"
+#include "tessera/runtime.h"
 
 namespace tessera::fuzz {
 
@@ -10,14 +10,14 @@ void fuzz_component_names(Input input) {
   const size_t end = std::min(text.find('\0'), text.size());
   const std::string given(text.substr(std::min(end + 1, text.size())));
   taken([&] {
-    plugin::ComponentName part = plugin::parse_component_name(text.substr(0, end));
+    ComponentName part = parse_component_name(text.substr(0, end));
     for (int level = 1;; ++level) {
       require(!part.id.empty() && level <= 8, "each of at most 8 levels has an id");
       const auto options = config::parse_json(part.options, {"the options"});
       require(options.is_object(), "options are an object");
-      taken([&] { config::parse_json(plugin::all_options(given.empty() ? "{}" : given, part), {"all options"}); });
+      taken([&] { config::parse_json(all_options(given.empty() ? "{}" : given, part), {"all options"}); });
       if (part.inner.empty()) break;
-      part = plugin::parse_component_name(part.inner);
+      part = parse_component_name(part.inner);
     }
   });
 }

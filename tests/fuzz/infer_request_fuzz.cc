@@ -15,6 +15,7 @@
 #include "serve/protocol.h"
 #include "serve/score_rows.h"
 #include "tessera/config.h"
+#include "tessera/data.h"
 #include "tessera/error.h"
 
 namespace tessera::fuzz {
@@ -46,13 +47,13 @@ void check(const ModelDescription& model, const InferRequest& request) {
 }
 
 // Columns of which the model's feature "item" is the history of "film".
-std::shared_ptr<const data::Columns> columns_of(const std::string& reader) {
+std::shared_ptr<const ColumnEncoding> columns_of(const std::string& reader) {
   Config config = parse_config(R"(
 column = [{name = "item", column = "history.film", ids = "row", rows = 100}, {name = "click", as = "label"}]
 )",
                                "job.toml");
   config.data.reader = reader;
-  return std::make_shared<data::Columns>(config);
+  return std::make_shared<ColumnEncoding>(data::Columns(config).json());
 }
 
 struct Kept {

@@ -8,10 +8,10 @@
 #include <cstring>
 #include <future>
 
-#include "data/columns.h"
 #include "fake_predictor.h"
 #include "serve/endpoint_structs.h"
 #include "serve/token.h"
+#include "tessera/data.h"
 #include "tessera/sdk/draft/endpoint.h"
 
 namespace tessera::serve {
@@ -329,7 +329,7 @@ struct Converter {
 
   tsr_endpoint_server raw{};
   ModelDescription model = FakePredictor().model();
-  const data::Columns* columns = nullptr;
+  const ColumnEncoding* columns = nullptr;
   InferRequest got;
   std::string why;
 };
@@ -422,12 +422,12 @@ TEST(EndpointStructs, MayBeShorterAndLongerAndHaveFlags) {
 
 // Values as in files: texts, wherever they are in memory, numbers that are words, and missing ones.
 TEST(EndpointStructs, TextsAreViews) {
-  const data::Columns columns(R"({"reader": "csv", "columns": [
+  const ColumnEncoding columns(R"({"reader": "csv", "columns": [
       {"name": "click", "as": "label", "table": "click"},
       {"name": "user", "as": "ids", "table": "user", "ids": "vocabulary", "rows": 0, "pooling": "sum"},
       {"name": "item", "as": "ids", "table": "item", "ids": "vocabulary", "rows": 0, "pooling": "sum"}],
       "vocabularies": {"user": ["ann", "bob", "true"], "item": ["4", "0.5"]}})",
-                              "the test");
+                               "the test");
   Converter server;
   server.columns = &columns;
   server.model.dense_inputs = 0;

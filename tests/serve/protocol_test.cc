@@ -10,8 +10,8 @@
 
 #include "config/test_refusal.h"
 #include "config/test_replaced.h"
-#include "data/columns.h"
 #include "fake_predictor.h"
+#include "tessera/data.h"
 
 namespace tessera::serve {
 namespace {
@@ -82,7 +82,7 @@ class Described {
   }
 
  private:
-  data::Columns columns_;
+  ColumnEncoding columns_;
   ModelDescription model_;
 };
 
@@ -298,7 +298,7 @@ TEST(Protocol, AnUnknownInputIsRefusedWithThoseOfTheMetadata) {
             "input \"film\" is there twice or unknown; model fake takes 2 dense columns \"price\" and \"age\", and "
             "NAME.values and NAME.lengths of its 2 features \"user\" and \"item\"")
       << "the cross of them is made here";
-  const data::Columns columns(kColumns, "the test");
+  const ColumnEncoding columns(kColumns, "the test");
   try {
     parse_infer(FakePredictor().model(), more, std::nullopt, {4, &columns, "served"});
     ADD_FAILURE() << "accepted";
@@ -470,7 +470,7 @@ TEST(Protocol, Metadata) {
                             {"name":"kinds","datatype":"FP32","shape":[-1,3]},
                             {"name":"like","datatype":"FP32","shape":[-1]}])"));
   // For columns: the values in their files.
-  const data::Columns columns(kColumns, "the test");
+  const ColumnEncoding columns(kColumns, "the test");
   const json described = json::parse(render_model(FakePredictor().model(), "shown", {}, &columns))["inputs"];
   std::map<std::string, std::string> types;
   for (const json& input : described) types[input["name"]] = input["datatype"];

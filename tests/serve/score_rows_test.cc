@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "config/test_refusal.h"
-#include "data/columns.h"
 #include "fake_predictor.h"
+#include "tessera/data.h"
 
 namespace tessera::serve {
 namespace {
@@ -52,7 +52,7 @@ class ScoreRows : public ::testing::Test {
     return refusal(str_cat(R"({"rows": [{"price": 1}, )", row, "]}"));
   }
 
-  data::Columns columns_{kShopColumns, "the test"};
+  ColumnEncoding columns_{kShopColumns, "the test"};
   ModelDescription model_ = FakePredictor().model();
 };
 
@@ -70,7 +70,7 @@ std::vector<float> weights_of(const InferRequest& request, size_t f) {
 TEST_F(ScoreRows, NameTheColumnsOfTheFiles) {
   std::string text = kShopColumns;
   text.insert(text.find("\"as\": \"ids\", \"table\": \"user\""), "\"column\": \"history.user\", ");
-  columns_ = data::Columns(text, "the test");
+  columns_ = ColumnEncoding(text, "the test");
   EXPECT_THAT(ids_of(parse(R"([{"history.user": "bob", "price": 0, "item": 7}])"), 0), ElementsAre(2));
   EXPECT_THAT(refused_row(R"({"user": "bob", "price": 0, "item": 7})"),
               HasSubstr("row 2: the model has no column \"user\"; the nearest is"));
@@ -152,13 +152,13 @@ TEST_F(ScoreRows, RefusalsNameRowAndColumn) {
 
 // A column of the files that two of the model's columns read, and numbers with a comma.
 TEST_F(ScoreRows, TimesAndNumbersInTexts) {
-  const data::Columns columns(R"({"reader": "csv", "columns": [
+  const ColumnEncoding columns(R"({"reader": "csv", "columns": [
     {"name": "click", "as": "label", "table": "click"},
     {"name": "hour", "column": "at", "as": "dense", "table": "hour", "take": "hour"},
     {"name": "cost", "as": "dense", "table": "cost", "decimal": ","},
     {"name": "day", "column": "at", "as": "ids", "table": "day", "ids": "row", "rows": 7, "take": "weekday",
      "pooling": "sum"}], "vocabularies": {}})",
-                              "the test");
+                               "the test");
   ModelDescription model;
   model.name = "shop";
   model.dense_inputs = 2;

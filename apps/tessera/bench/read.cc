@@ -8,7 +8,6 @@
 
 #include "bench/bench.h"
 #include "bench/report/circumstances.h"
-#include "data/reader_choice.h"
 #include "options.h"
 #include "tessera/config.h"
 #include "tessera/data.h"
@@ -70,7 +69,7 @@ int run_read(const ReadBench& b) {
   const std::optional<MadeFiles> made = b.config.empty() ? std::make_optional<MadeFiles>(b) : std::nullopt;
   Config config = made ? made->job(b) : load_config(b.config, b.overrides);
   const Runtime runtime({config.plugins.path, config.plugins.require, true, b.common.threads});
-  data::choose_reader(runtime, config);
+  choose_reader(runtime, config);
   const Stopwatch opening;
   const Dataset data = read_dataset(runtime, config);
   const double open_s = opening.us() / 1e6;

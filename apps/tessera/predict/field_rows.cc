@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 
-#include "config/json.h"
+#include "tessera/data.h"
 #include "tessera/predictor.h"
 
 namespace tessera::cli {
@@ -14,11 +13,10 @@ namespace {
 std::map<std::string, std::string> encoded_fields(const ModelDescription& model) {
   std::map<std::string, std::string> out;
   if (model.encoding.empty()) return out;
-  const config::JsonSource source{"the model's encoding of columns", Code::kDataLoss};
-  const nlohmann::ordered_json root = config::parse_json(model.encoding, source);
-  for (const config::JsonObject& column : config::JsonObject(root, source).objects("columns")) {
-    const auto name = column.get<std::string>("name");
-    out[name] = column.get<std::string>("column", name);
+  const ColumnEncoding columns(model.encoding);
+  for (const std::string& name : columns.names()) {
+    const std::string& field = columns.column(name)->column;
+    out[name] = field.empty() ? name : field;
   }
   return out;
 }

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "checkpoint/safetensors.h"
-#include "config/json.h"
+#include "tessera/data.h"
 #include "tessera/error.h"
 #include "tessera/sdk/nearest.h"
 
@@ -34,17 +34,8 @@ int64_t first_item(const InferenceModel& model, const ModelTable& table) {
 // The number of words of the table's vocabulary; unset if its ids are not all words.
 std::optional<int64_t> words_of(const InferenceModel& model, const std::string& table) {
   if (model.description.encoding.empty()) return std::nullopt;
-  const config::JsonSource source{"the model's encoding of columns", Code::kDataLoss};
-  const auto root = config::parse_json<nlohmann::ordered_json>(model.description.encoding, source);
-  const config::JsonObject encoding(root, source);
-  for (const config::JsonObject& column : encoding.objects("columns")) {
-    const bool here = column.get<std::string>("table", "") == table && column.get<std::string>("as", "") == "ids";
-    if (here && column.get<std::string>("ids", "") != "vocabulary") return std::nullopt;
-  }
-  if (!encoding.has("vocabularies")) return std::nullopt;
-  const config::JsonObject vocabularies = encoding.object("vocabularies");
-  if (!vocabularies.has(table.c_str())) return std::nullopt;
-  return std::ssize(vocabularies.get<std::vector<std::string>>(table.c_str()));
+  const auto words = ColumnEncoding(model.description.encoding).words(table);
+  return words ? std::make_optional<int64_t>(std::ssize(*words)) : std::nullopt;
 }
 
 }  // namespace

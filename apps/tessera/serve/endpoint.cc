@@ -9,8 +9,8 @@
 #include <thread>
 #include <utility>
 
-#include "plugin/calls.h"
 #include "serve/endpoint_structs.h"
+#include "tessera/calls.h"
 #include "tessera/error.h"
 
 namespace tessera::serve {

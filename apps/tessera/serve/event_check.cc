@@ -5,7 +5,6 @@
 #include <optional>
 #include <utility>
 
-#include "data/column_numbers.h"
 #include "tessera/error.h"
 
 namespace tessera::serve {
@@ -23,13 +22,13 @@ std::optional<size_t> event_column_of(const std::string& list, const std::vector
 
 }  // namespace
 
-EventCheck::EventCheck(const ModelDescription& model, std::shared_ptr<const data::Columns> columns,
+EventCheck::EventCheck(const ModelDescription& model, std::shared_ptr<const ColumnEncoding> columns,
                        const std::vector<std::string>& event_columns, const std::vector<std::string>& lists)
     : columns_(std::move(columns)) {
   for (const RowColumn& column : row_columns(model, columns_.get())) {
     RowColumn::Form form = column.form();
     const ColumnConfig* const config = columns_->column(form.name);
-    const bool any_text = form.kind == RowColumn::Kind::kTexts && !data::numbers_in_text(*config);
+    const bool any_text = form.kind == RowColumn::Kind::kTexts && !ColumnEncoding::numbers_in_text(*config);
     if (any_text || std::find(lists.begin(), lists.end(), form.field) == lists.end()) continue;
     const std::optional<size_t> from = event_column_of(form.field, event_columns);
     const auto feature = std::find_if(model.features.begin(), model.features.end(),
@@ -44,7 +43,7 @@ EventCheck::EventCheck(const ModelDescription& model, std::shared_ptr<const data
 
 // Fails as a row with this value would.
 void EventCheck::check(const Checked& checked, std::string_view text) const {
-  data::Columns::Ids ids;
+  ColumnEncoding::Ids ids;
   if (checked.column.form().kind == RowColumn::Kind::kIds) {
     ids.values.push_back(checked.column.id_of(text));
   } else if (checked.column.form().kind == RowColumn::Kind::kNumbers) {

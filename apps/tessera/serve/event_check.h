@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "data/columns.h"
 #include "serve/row_columns.h"
 #include "tessera/abi/draft/reader.h"
+#include "tessera/data.h"
 #include "tessera/predictor.h"
 
 namespace tessera::serve {
@@ -17,7 +17,7 @@ namespace tessera::serve {
 class EventCheck {
  public:
   // `lists` are those that the reader makes of events with these columns.
-  EventCheck(const ModelDescription& model, std::shared_ptr<const data::Columns> columns,
+  EventCheck(const ModelDescription& model, std::shared_ptr<const ColumnEncoding> columns,
              const std::vector<std::string>& event_columns, const std::vector<std::string>& lists);
 
   // Why row `row` of the event columns' texts cannot be in a history: column "item": ...; empty: it can.
@@ -31,7 +31,7 @@ class EventCheck {
   };
   void check(const Checked& checked, std::string_view text) const;
 
-  const std::shared_ptr<const data::Columns> columns_;
+  const std::shared_ptr<const ColumnEncoding> columns_;
   std::vector<Checked> checked_;
 };
 

@@ -4,10 +4,10 @@
 #include <chrono>
 
 #include "config/json.h"
-#include "plugin/calls.h"
-#include "plugin/component_name.h"
 #include "tessera/abi/draft/arriving.h"
+#include "tessera/calls.h"
 #include "tessera/error.h"
+#include "tessera/runtime.h"
 
 namespace tessera::serve {
 namespace {
@@ -37,7 +37,7 @@ RowValue value_of(const nlohmann::json& json) {
 }  // namespace
 
 KeptHistories::KeptHistories(const Runtime& runtime, const HistoriesOptions& options, const ModelDescription& model,
-                             std::shared_ptr<const data::Columns> columns, Log& log)
+                             std::shared_ptr<const ColumnEncoding> columns, Log& log)
     : reader_(columns->reader()), log_(log), maker_(HistoryMaker::of(runtime, reader_)) {
   const std::string& reader = reader_;
   if (maker_ == nullptr)
@@ -56,7 +56,7 @@ KeptHistories::KeptHistories(const Runtime& runtime, const HistoriesOptions& opt
   check_ = std::make_unique<EventCheck>(model, std::move(columns), maker_->event_columns(), wanted);
   maker_->begin(wanted, options.most_mib << 20);
   if (options.path == HistoriesOptions::kNoEvents) return;
-  const std::string events = options.reader.empty() ? plugin::parse_component_name(reader).inner : options.reader;
+  const std::string events = options.reader.empty() ? parse_component_name(reader).inner : options.reader;
   const ComponentPtr asked = runtime.ask(TSR_READER_KIND, events);
   if (asked->extension<tsr_reader_arriving>(TSR_READER_ARRIVING) != nullptr)
     follow(runtime, events, options.path);

@@ -33,7 +33,7 @@ class KeptHistories {
   // Reads the events that there are. If more will arrive, a thread goes on reading them. `columns` are the model's.
   // kInvalidArgument: the reader of its data makes no histories, or an event is bad.
   KeptHistories(const Runtime& runtime, const HistoriesOptions& options, const ModelDescription& model,
-                std::shared_ptr<const data::Columns> columns, Log& log);
+                std::shared_ptr<const ColumnEncoding> columns, Log& log);
   ~KeptHistories();
   KeptHistories(const KeptHistories&) = delete;
   KeptHistories& operator=(const KeptHistories&) = delete;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "plugin/calls.h"
+#include "tessera/calls.h"
 #include "tessera/error.h"
 #include "tessera/sdk/structs.h"
 #include "tessera/sdk/values.h"

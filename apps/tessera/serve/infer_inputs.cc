@@ -2,10 +2,11 @@
 
 #include <algorithm>
 
-#include "data/columns.h"
 #include "serve/json_text.h"
 #include "serve/names.h"
 #include "serve/score_rows.h"
+#include "tessera/abi/draft/reader.h"
+#include "tessera/data.h"
 #include "tessera/error.h"
 
 namespace tessera::serve {
@@ -29,14 +30,14 @@ std::string example_of(const InputForm& input) {
 
 }  // namespace
 
-std::vector<InputForm> inputs_of(const ModelDescription& model, const data::Columns* columns) {
+std::vector<InputForm> inputs_of(const ModelDescription& model, const ColumnEncoding* columns) {
   std::vector<InputForm> out;
   const std::vector<std::string> dense = columns != nullptr ? columns->dense() : std::vector<std::string>();
   for (const std::string& column : dense) {
-    const int32_t type = data::Columns::type_of(*columns->column(column));
+    const int32_t type = ColumnEncoding::type_of(*columns->column(column));
     out.push_back({column, type == TSR_READER_TEXT ? "BYTES" : type == TSR_READER_FLOAT64 ? "FP64" : "FP32", {-1}});
   }
-  const auto vectors = columns != nullptr ? columns->vectors() : std::vector<data::Columns::Vector>();
+  const auto vectors = columns != nullptr ? columns->vectors() : std::vector<ColumnEncoding::Vector>();
   for (const auto& [name, width] : vectors) out.push_back({name, "FP32", {-1, width}});
   if (model.dense_inputs > 0 && dense.empty() && vectors.empty())
     out.push_back({"dense", "FP32", {-1, model.dense_inputs}});
@@ -44,7 +45,7 @@ std::vector<InputForm> inputs_of(const ModelDescription& model, const data::Colu
     if (!feature.needed) continue;
     const ColumnConfig* const column = columns != nullptr ? columns->column(feature.name) : nullptr;
     if (column != nullptr && !column->cross.empty()) continue;  // computed from other columns
-    const int32_t type = column != nullptr ? data::Columns::type_of(*column) : TSR_READER_INT64;
+    const int32_t type = column != nullptr ? ColumnEncoding::type_of(*column) : TSR_READER_INT64;
     const char* const datatype = type == TSR_READER_TEXT ? "BYTES" : type == TSR_READER_INT64 ? "INT64" : "FP32";
     out.push_back({feature.name + ".values", datatype, {-1}});
     out.push_back({feature.name + ".lengths", "INT32", {-1}});

@@ -20,7 +20,7 @@ struct InputForm {
   std::vector<int64_t> shape;  // -1: as in the request
 };
 // `columns`: of the data that the model was trained on, or null.
-std::vector<InputForm> inputs_of(const ModelDescription& model, const data::Columns* columns);
+std::vector<InputForm> inputs_of(const ModelDescription& model, const ColumnEncoding* columns);
 
 // The message that refuses a request without input `name`: the inputs of the model, and an example.
 std::string missing_text(const ModelDescription& model, const std::string& name, const TensorRequest& request,

@@ -18,8 +18,8 @@ using Clock = std::chrono::steady_clock;
 // Predictions that answer a request.
 struct Inferred {
   const ModelDescription& model;
-  std::string_view name;         // the model's name for clients
-  const data::Columns* columns;  // for requests of rows: of the data that the model was trained on; or null
+  std::string_view name;          // the model's name for clients
+  const ColumnEncoding* columns;  // for requests of rows: of the data that the model was trained on; or null
   const InferRequest& request;
   std::span<const std::span<const float>> values;  // per output of the model, [request.batch, its width]
 };

@@ -2,13 +2,14 @@
 #include <cmath>
 #include <limits>
 
-#include "data/columns.h"
 #include "serve/infer_inputs.h"
 #include "serve/infer_json.h"
 #include "serve/infer_tensors.h"
 #include "serve/names.h"
 #include "serve/protocol.h"
 #include "serve/taken_values.h"
+#include "tessera/abi/draft/reader.h"
+#include "tessera/data.h"
 #include "tessera/error.h"
 
 namespace tessera::serve {
@@ -64,7 +65,7 @@ void read_dense(const ModelDescription& model, const InferLimits& limits, Tensor
 // the request's features have told the number of samples.
 class DenseColumns {
  public:
-  explicit DenseColumns(const data::Columns* columns) : columns_(columns) {
+  explicit DenseColumns(const ColumnEncoding* columns) : columns_(columns) {
     if (columns == nullptr) return;
     names_ = columns->dense();
     vectors_ = columns->vectors();
@@ -83,7 +84,7 @@ class DenseColumns {
       if (!at) continue;
       // A text column with another `take` holds written numbers; a request may also send these as numbers.
       const bool texts = column.take != "value" || tensors[*at].datatype == "BYTES";
-      if (data::Columns::type_of(column) == TSR_READER_TEXT && texts && !tensors[*at].taken)
+      if (ColumnEncoding::type_of(column) == TSR_READER_TEXT && texts && !tensors[*at].taken)
         read_texts(name, *at, tensors, values);
       else
         tensors.append_numbers(*at, values);
@@ -152,10 +153,10 @@ class DenseColumns {
     }
   }
 
-  const data::Columns* columns_;  // or null
+  const ColumnEncoding* columns_;  // or null
   std::vector<std::string> names_;
   std::vector<std::vector<double>> values_;  // by name; empty if absent
-  std::vector<data::Columns::Vector> vectors_;
+  std::vector<ColumnEncoding::Vector> vectors_;
   std::vector<std::vector<float>> of_vectors_;
 };
 
@@ -165,7 +166,7 @@ struct Place {
   bool weighted = false;
 };
 
-void place_ids(const data::Columns::Ids& ids, InferRequest& out, Place& place) {
+void place_ids(const ColumnEncoding::Ids& ids, InferRequest& out, Place& place) {
   place = {out.values.size(), ids.values.size(), out.lengths.size(), out.weights.size(), !ids.weights.empty()};
   out.values.insert(out.values.end(), ids.values.begin(), ids.values.end());
   out.weights.insert(out.weights.end(), ids.weights.begin(), ids.weights.end());
@@ -181,7 +182,7 @@ class FeatureReader {
 
   Place read(const std::string& name) {
     const ColumnConfig* column = limits_.columns != nullptr ? limits_.columns->column(name) : nullptr;
-    const int32_t type = column != nullptr ? data::Columns::type_of(*column) : TSR_READER_INT64;
+    const int32_t type = column != nullptr ? ColumnEncoding::type_of(*column) : TSR_READER_INT64;
     if (type != TSR_READER_INT64 && !tensors_.has({name, ".rows"})) return read_values(name, type);
     const size_t at = tensors_.require({name, type == TSR_READER_INT64 ? ".values" : ".rows"});
     if (tensors_[at].datatype == "BYTES")
@@ -244,7 +245,7 @@ class FeatureReader {
     values.texts = words.ends.data();
     values.lists = lists.data();
     values.weights = weighted ? weights.data() : nullptr;
-    data::Columns::Ids ids;
+    ColumnEncoding::Ids ids;
     try {
       limits_.columns->encode(name, std::ssize(lengths), values, ids);
     } catch (const Error& e) {
@@ -316,11 +317,11 @@ class FeatureReader {
 };
 
 // Computes the ids of a cross from those of its parts.
-Place cross(const data::Columns& columns, const ModelDescription& model, const std::string& name,
+Place cross(const ColumnEncoding& columns, const ModelDescription& model, const std::string& name,
             const std::vector<Place>& places, InferRequest& out) {
   const std::vector<std::string>& crossed = columns.column(name)->cross;
-  std::vector<data::Columns::Ids> parts(crossed.size());
-  std::vector<const data::Columns::Ids*> pointers;
+  std::vector<ColumnEncoding::Ids> parts(crossed.size());
+  std::vector<const ColumnEncoding::Ids*> pointers;
   for (size_t p = 0; p < crossed.size(); ++p) {
     const auto feature = std::find_if(model.features.begin(), model.features.end(),
                                       [&](const ModelFeature& f) { return f.name == crossed[p]; });
@@ -336,14 +337,14 @@ Place cross(const data::Columns& columns, const ModelDescription& model, const s
     pointers.push_back(&parts[p]);
   }
   for (size_t b = 0; b < static_cast<size_t>(out.batch); ++b) {  // otherwise a small request could become a large one
-    const auto lists = std::count_if(parts.begin(), parts.end(), [&](const data::Columns::Ids& part) {
+    const auto lists = std::count_if(parts.begin(), parts.end(), [&](const ColumnEncoding::Ids& part) {
       return part.begins[b + 1] - part.begins[b] > 1;
     });
     if (lists > 1)
       refuse("sample ", b, " has several ids of ", lists, " columns that \"", name,
              "\" is a cross of, but only one of them may have several");
   }
-  data::Columns::Ids ids;
+  ColumnEncoding::Ids ids;
   columns.cross(name, pointers, ids);
   Place place;
   place_ids(ids, out, place);
@@ -429,7 +430,7 @@ void take_outputs(const ModelDescription& model, const TensorRequest& request, I
 
 // Bounds on the numbers of tensors, which follow from the model.
 InferJsonLimits most_tensors(const ModelDescription& model, const InferLimits& limits) {
-  const data::Columns* const columns = limits.columns;
+  const ColumnEncoding* const columns = limits.columns;
   const size_t dense = columns != nullptr ? columns->dense().size() + columns->vectors().size() : 0;
   return {3 * model.features.size() + 1 + dense, model.outputs.size()};
 }

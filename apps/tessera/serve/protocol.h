@@ -24,8 +24,8 @@
 
 #include "tessera/predictor.h"
 
-namespace tessera::data {
-class Columns;
+namespace tessera {
+class ColumnEncoding;
 }
 
 namespace tessera::serve {
@@ -73,11 +73,11 @@ struct InferRequest {
 };
 
 struct InferLimits {
-  int64_t max_samples = 1024;              // per request
-  const data::Columns* columns = nullptr;  // of a model with ModelDescription::encoding; otherwise null
-  std::string_view name = {};              // the model's name here; empty: the name in the packed model
-  HistoryMaker* maker = nullptr;           // for events that rows bring; null: the model knows no histories
-  KeptHistories* kept = nullptr;           // null: the server keeps none
+  int64_t max_samples = 1024;               // per request
+  const ColumnEncoding* columns = nullptr;  // of a model with ModelDescription::encoding; otherwise null
+  std::string_view name = {};               // the model's name here; empty: the name in the packed model
+  HistoryMaker* maker = nullptr;            // for events that rows bring; null: the model knows no histories
+  KeptHistories* kept = nullptr;            // null: the server keeps none
 };
 
 // Converts the request's tensors to arrays for the model. The result can be passed to the model's why_not(): arrays
@@ -118,7 +118,7 @@ std::string render_server();
 // `versions` has all versions of this name. `columns` is from the data that the model was trained on, or null; if set,
 // inputs are described as values of such data.
 std::string render_model(const ModelDescription& model, std::string_view name, const std::vector<std::string>& versions,
-                         const data::Columns* columns = nullptr);
+                         const ColumnEncoding* columns = nullptr);
 std::string render_error(std::string_view sentence);
 
 }  // namespace tessera::serve

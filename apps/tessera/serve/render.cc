@@ -121,7 +121,7 @@ std::string render_server() {
 }
 
 std::string render_model(const ModelDescription& model, std::string_view name, const std::vector<std::string>& versions,
-                         const data::Columns* columns) {
+                         const ColumnEncoding* columns) {
   json inputs = json::array();
   for (const InputForm& input : inputs_of(model, columns))
     inputs.push_back(tensor(input.name, input.datatype.c_str(), input.shape));

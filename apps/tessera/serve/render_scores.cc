@@ -1,6 +1,6 @@
-#include "data/columns.h"
 #include "serve/json_text.h"
 #include "serve/score_rows.h"
+#include "tessera/data.h"
 
 namespace tessera::serve {
 namespace {
@@ -11,7 +11,7 @@ struct Scored {
 };
 
 // The name of an output. The only output of a model predicts a label, whose name is used.
-std::string name_of(const ModelDescription& model, const data::Columns* columns, size_t output) {
+std::string name_of(const ModelDescription& model, const ColumnEncoding* columns, size_t output) {
   if (model.outputs.size() > 1) return model.outputs[output].name;
   const std::string& label = model.outputs[output].label;
   if (label != ModelOutput().label) return label;
@@ -56,7 +56,7 @@ void add_items(std::string& out, const ModelDescription& model, size_t row,
 
 }  // namespace
 
-std::string render_scores(const ModelDescription& model, std::string_view name, const data::Columns* columns,
+std::string render_scores(const ModelDescription& model, std::string_view name, const ColumnEncoding* columns,
                           const InferRequest& request, std::span<const std::span<const float>> values) {
   std::vector<Scored> wanted;
   for (const WantedOutput& w : request.outputs) wanted.push_back({w.output, w.name});

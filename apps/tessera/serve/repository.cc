@@ -4,10 +4,10 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "data/columns.h"
 #include "serve/infer_json.h"
 #include "serve/json_text.h"
 #include "serve/names.h"
+#include "tessera/data.h"
 #include "tessera/error.h"
 
 namespace tessera::serve {
@@ -78,13 +78,13 @@ Served::Served(const ModelSource& source, Metrics& metrics, Log& log)
       bad_ids_(followed_ != nullptr),
       unknown_ids_(log) {}
 
-std::shared_ptr<const data::Columns> Served::columns_of(const std::shared_ptr<Predictor>& model) {
+std::shared_ptr<const ColumnEncoding> Served::columns_of(const std::shared_ptr<Predictor>& model) {
   const std::string& encoding = model->model().encoding;
   if (encoding.empty()) return nullptr;
   const std::lock_guard lock(columns_mutex_);
   if (columns_model_.lock() == model) return columns_;
   if (!columns_ || columns_text_ != encoding) {  // versions of a followed model have the same encoding
-    columns_ = std::make_shared<const data::Columns>(encoding, "the model's encoding of columns");
+    columns_ = std::make_shared<const ColumnEncoding>(encoding, "the model's encoding of columns");
     columns_text_ = encoding;
   }
   columns_model_ = model;

@@ -16,8 +16,8 @@
 #include "serve/unknown_id_counts.h"
 #include "tessera/online.h"
 
-namespace tessera::data {
-class Columns;
+namespace tessera {
+class ColumnEncoding;
 }
 
 namespace tessera::serve {
@@ -44,7 +44,7 @@ class Served {
   const ModelFollower* followed() const { return followed_.get(); }
 
   // The encoding of the model's data; null if its description has none. It is parsed once per description.
-  std::shared_ptr<const data::Columns> columns_of(const std::shared_ptr<Predictor>& model);
+  std::shared_ptr<const ColumnEncoding> columns_of(const std::shared_ptr<Predictor>& model);
 
  private:
   ModelHolder holder_;
@@ -53,7 +53,7 @@ class Served {
   UnknownIdCounts unknown_ids_;
   std::mutex columns_mutex_;
   std::weak_ptr<Predictor> columns_model_;  // the model that columns_ belong to
-  std::shared_ptr<const data::Columns> columns_;
+  std::shared_ptr<const ColumnEncoding> columns_;
   std::string columns_text_;
 };
 

@@ -8,7 +8,8 @@
 #include <optional>
 #include <utility>
 
-#include "data/columns.h"
+#include "tessera/abi/draft/reader.h"
+#include "tessera/data.h"
 #include "tessera/sdk/number_text.h"
 #include "tessera/sdk/printed_list.h"
 #include "tessera/sdk/values.h"
@@ -218,7 +219,7 @@ void RowColumn::give(InferJson& out) const {
   for (const float weight : weights_) out.numbers.push_back(std::bit_cast<int64_t>(static_cast<double>(weight)));
 }
 
-std::vector<RowColumn> row_columns(const ModelDescription& model, const data::Columns* columns) {
+std::vector<RowColumn> row_columns(const ModelDescription& model, const ColumnEncoding* columns) {
   using Kind = RowColumn::Kind;
   std::vector<RowColumn> out;
   const auto add = [&](RowColumn::Form form, const ColumnConfig* column) {
@@ -228,7 +229,7 @@ std::vector<RowColumn> row_columns(const ModelDescription& model, const data::Co
   const std::vector<std::string> dense = columns != nullptr ? columns->dense() : std::vector<std::string>();
   for (const std::string& name : dense) {
     const ColumnConfig* const column = columns->column(name);
-    const bool texts = data::Columns::type_of(*column) == TSR_READER_TEXT, counts = column->take == "missing";
+    const bool texts = ColumnEncoding::type_of(*column) == TSR_READER_TEXT, counts = column->take == "missing";
     add({.name = name,
          .kind = Kind::kDense,
          .needed = !column->missing && !counts,
@@ -237,7 +238,7 @@ std::vector<RowColumn> row_columns(const ModelDescription& model, const data::Co
          .counts_missing = counts},
         column);
   }
-  const auto vectors = columns != nullptr ? columns->vectors() : std::vector<data::Columns::Vector>();
+  const auto vectors = columns != nullptr ? columns->vectors() : std::vector<ColumnEncoding::Vector>();
   for (const auto& [name, width] : vectors) {
     const ColumnConfig* const column = columns->column(name);
     RowColumn::Form form{.name = name, .kind = Kind::kArray, .width = static_cast<size_t>(width)};
@@ -250,7 +251,7 @@ std::vector<RowColumn> row_columns(const ModelDescription& model, const data::Co
   for (const ModelFeature& feature : model.features) {
     const ColumnConfig* const column = columns != nullptr ? columns->column(feature.name) : nullptr;
     if (column != nullptr && !column->cross.empty()) continue;  // computed from other columns
-    const int32_t type = column != nullptr ? data::Columns::type_of(*column) : TSR_READER_INT64;
+    const int32_t type = column != nullptr ? ColumnEncoding::type_of(*column) : TSR_READER_INT64;
     add({.name = feature.name,
          .kind = type == TSR_READER_TEXT    ? Kind::kTexts
                  : type == TSR_READER_INT64 ? Kind::kIds

@@ -32,13 +32,13 @@ class RowColumn {
     std::string name, field;  // name in the model, and name in the rows
     Kind kind = Kind::kIds;
     bool weighted = false;
-    char separator = 0;                      // separates a list within one text; 0: a text is one value
-    bool needed = false;                     // a dense value that must not be missing, because it has no substitute
-    size_t width = 1;                        // values of a kArray
-    const data::Columns* columns = nullptr;  // read a dense column's texts; null: these are plain numbers
-    bool takes_all = false;                  // dense: numbers are also treated like texts
-    bool counts_missing = false;             // a missing value counts as a value
-    char decimal = 0;                        // decimal sign of numbers in texts; 0: the point
+    char separator = 0;                       // separates a list within one text; 0: a text is one value
+    bool needed = false;                      // a dense value that must not be missing, because it has no substitute
+    size_t width = 1;                         // values of a kArray
+    const ColumnEncoding* columns = nullptr;  // read a dense column's texts; null: these are plain numbers
+    bool takes_all = false;                   // dense: numbers are also treated like texts
+    bool counts_missing = false;              // a missing value counts as a value
+    char decimal = 0;                         // decimal sign of numbers in texts; 0: the point
     // Each number of a vector that is missing or empty. Unset: such a row is refused.
     std::optional<double> missing = {};
   };
@@ -85,6 +85,6 @@ class RowColumn {
   std::vector<float> weights_;
 };
 
-std::vector<RowColumn> row_columns(const ModelDescription& model, const data::Columns* columns);
+std::vector<RowColumn> row_columns(const ModelDescription& model, const ColumnEncoding* columns);
 
 }  // namespace tessera::serve

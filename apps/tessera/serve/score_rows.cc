@@ -8,12 +8,12 @@
 #include <utility>
 
 #include "config/json.h"
-#include "data/columns.h"
 #include "serve/histories.h"
 #include "serve/infer_inputs.h"
 #include "serve/infer_tensors.h"
 #include "serve/names.h"
 #include "serve/row_columns.h"
+#include "tessera/data.h"
 #include "tessera/error.h"
 #include "tessera/sdk/nearest.h"
 
@@ -401,7 +401,7 @@ InferRequest parse_scores(const ModelDescription& model, std::string_view body, 
   }
 }
 
-std::string example_rows(const ModelDescription& model, const data::Columns* columns) {
+std::string example_rows(const ModelDescription& model, const ColumnEncoding* columns) {
   constexpr size_t kMost = 4;
   std::string row;
   size_t told = 0;

@@ -24,10 +24,10 @@ ScoreTarget score_target(std::string_view body);
 InferRequest parse_scores(const ModelDescription& model, std::string_view body, const InferLimits& limits);
 
 // The answer to such a request, like render_infer(). `columns`: of the model's data, or null.
-std::string render_scores(const ModelDescription& model, std::string_view name, const data::Columns* columns,
+std::string render_scores(const ModelDescription& model, std::string_view name, const ColumnEncoding* columns,
                           const InferRequest& request, std::span<const std::span<const float>> values);
 
 // An example for messages: {"rows": [{"user": "a", "age": 1, ...}]}.
-std::string example_rows(const ModelDescription& model, const data::Columns* columns);
+std::string example_rows(const ModelDescription& model, const ColumnEncoding* columns);
 
 }  // namespace tessera::serve

@@ -4,8 +4,8 @@
 #include <new>
 #include <utility>
 
-#include "data/columns.h"
 #include "serve/histories.h"
+#include "tessera/data.h"
 #include "tessera/error.h"
 
 namespace tessera::serve {
@@ -94,7 +94,7 @@ Clock::time_point ModelService::infer(const Question& question, const Respond& r
   Predictor& model = *found.model;
   InferRequest request;
   try {
-    const std::shared_ptr<const data::Columns> columns = found.served->columns_of(found.model);
+    const std::shared_ptr<const ColumnEncoding> columns = found.served->columns_of(found.model);
     InferLimits limits{options_.max_samples, columns.get(), found.served->name()};
     if (options_.histories != nullptr && columns != nullptr) {
       const RowHistories histories = options_.histories->of(columns->reader());
@@ -154,7 +154,7 @@ Outcome ModelService::outcome_of(Served& served, const std::shared_ptr<Predictor
 void ModelService::answered(Served& served, const std::shared_ptr<Predictor>& model, const InferRequest& request,
                             const Answer& answer, const Respond& respond) {
   Outcome out;
-  std::shared_ptr<const data::Columns> columns;
+  std::shared_ptr<const ColumnEncoding> columns;
   try {
     out = outcome_of(served, model, answer);
     if (request.rows) columns = served.columns_of(model);

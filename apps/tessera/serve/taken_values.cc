@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "data/columns.h"
 #include "serve/history_maker.h"
+#include "tessera/data.h"
 #include "tessera/error.h"
 
 namespace tessera::serve {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "data/columns.h"
+#include "tessera/data.h"
 
 namespace tessera::serve {
 namespace {
@@ -13,7 +13,7 @@ constexpr int64_t kEnough = 100;  // ids of a column needed before the log menti
 
 }  // namespace
 
-void UnknownIdCounts::add(const std::string& model, const ModelDescription& description, const data::Columns* columns,
+void UnknownIdCounts::add(const std::string& model, const ModelDescription& description, const ColumnEncoding* columns,
                           const InferRequest& request) {
   if (columns == nullptr) return;
   for (size_t f = 0; f < description.features.size(); ++f) {

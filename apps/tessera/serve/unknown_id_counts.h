@@ -21,7 +21,7 @@ class UnknownIdCounts {
 
   // Counts the ids of a request to the model. `columns`: of its data, or null. If at least half of a column's ids are
   // unknown, of 100 or more, the log says so, at most once a minute.
-  void add(const std::string& model, const ModelDescription& description, const data::Columns* columns,
+  void add(const std::string& model, const ModelDescription& description, const ColumnEncoding* columns,
            const InferRequest& request);
   std::vector<UnknownIds> counts() const;  // over all versions so far
 

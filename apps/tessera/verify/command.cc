@@ -10,7 +10,7 @@
 #include "modules/kernel_config.h"
 #include "options.h"
 #include "outputs.h"
-#include "plugin/component_name.h"
+#include "tessera/runtime.h"
 #include "tessera/sdk/nearest.h"
 #include "verify/report.h"
 #include "verify/run.h"
@@ -101,8 +101,8 @@ std::vector<Subject::What> components_of(const Arguments& a) {
   }
   for (const std::string& name : a.components) {
     const size_t brace = name.find("={");  // options as a JSON object
-    const plugin::ComponentName part = plugin::parse_component_name(name.substr(0, brace));
-    const std::string options = plugin::all_options(brace == name.npos ? "{}" : name.substr(brace + 1), part);
+    const ComponentName part = parse_component_name(name.substr(0, brace));
+    const std::string options = all_options(brace == name.npos ? "{}" : name.substr(brace + 1), part);
     const size_t before = out.size();
     for (const plugin::ManifestLine& line : lines) {
       if (line.id != part.id) continue;

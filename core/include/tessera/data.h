@@ -14,7 +14,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,11 +25,14 @@
 #include "tessera/jagged_tensor.h"
 #include "tessera/tensor.h"
 
+struct tsr_reader_values;  // abi/draft/reader.h
+
 namespace tessera {
 
 class Runtime;
 
 namespace data {
+class Columns;
 class Examples;      // labels, dense values and bags of many samples, in a few flat arrays
 class SampleStream;  // samples in files, with one window of them in memory at a time
 class SampleCursor;
@@ -91,6 +97,70 @@ Dataset read_dataset(const Runtime& runtime, const Config& config, const std::st
 // Returns what is known of the data before samples are read: names of dense inputs and columns. A column has 1 row if
 // only samples tell how many there are.
 Dataset describe_dataset(const Runtime& runtime, const Config& config, const std::string& encoding = "");
+
+// Reads data for predictions in the same way: its files may lack the labels.
+Dataset read_unlabelled(const Runtime& runtime, const Config& config, const std::string& encoding);
+
+// data.reader, or the reader that opens data.path if it is empty. kInvalidArgument: none or several do.
+std::string reader_of(const Runtime& runtime, const DataConfig& data);
+// Sets data.reader to that reader, inside the one that makes histories if there is a [history], which is then cleared.
+// A second call changes nothing.
+void choose_reader(const Runtime& runtime, Config& config);
+// A reader's description of its columns and files, as JSON; empty: it has none, so that the job must have [[column]]s.
+// kInvalidArgument, with the nearest name: there is no such reader.
+std::string description_of(const Runtime& runtime, const std::string& reader, const std::string& path);
+
+// The file of test rows in the config; empty: none.
+std::string test_file(const DataConfig& config);
+// Changes the config so that its data has no test and validation parts, and rows keep the order of the files.
+void read_undivided(Config& config);
+// The rows to train on, and those that config.validation holds out. Meanwhile samples in memory are there twice.
+std::pair<Samples, Samples> hold_out(const Config& config, const Dataset& data);
+
+// Encodes values of columns as the training of a model did, from Dataset::encoding. `tessera serve` encodes requests by
+// it. All of it is [any-thread].
+class ColumnEncoding {
+ public:
+  // kDataLoss: the error names `source`.
+  explicit ColumnEncoding(const std::string& encoding, const std::string& source = "the model's encoding of columns");
+
+  const std::string& reader() const;  // of the training data
+  std::vector<std::string> names() const, labels() const, dense() const;
+  // Vectors, whose values follow the dense ones of each sample.
+  struct Vector {
+    std::string name;
+    int64_t width;
+  };
+  std::vector<Vector> vectors() const;
+  int64_t dense_width() const;  // dense values and those of vectors
+  // Null: there is no such column.
+  const ColumnConfig* column(const std::string& name) const;
+  // True if some column reads the column `field` of the files.
+  bool reads(const std::string& field) const;
+  // TSR_READER_TEXT, ...: the type in which its values are read. Texts are parsed with `take`, `decimal` and `strip`.
+  static int32_t type_of(const ColumnConfig& column);
+  // True if a column of ids is made of numbers, and these are in text, whatever the reader could do.
+  static bool numbers_in_text(const ColumnConfig& column);
+  // The texts of rows 1, 2, ... of a table; unset: not all of its ids are from a vocabulary.
+  std::optional<std::vector<std::string>> words(const std::string& table) const;
+
+  struct Ids {
+    std::vector<int64_t> values, begins;  // row r: [begins[r], begins[r + 1])
+    std::vector<float> weights;           // empty: all 1
+  };
+  // encode() takes a column of ids that is no cross. cross() takes a cross, with its parts' ids in the order of
+  // ColumnConfig::cross.
+  void encode(const std::string& name, int64_t rows, const tsr_reader_values& values, Ids& out) const;
+  void cross(const std::string& name, std::span<const Ids* const> parts, Ids& out) const;
+  // The model's input for a value of a dense column; infinite if it is too large for a float32. NaN: there is no value,
+  // and the column has `missing`.
+  float dense_value(const std::string& name, double value) const;
+  // The number in a text of a dense column; NaN: missing. kInvalidArgument: the text is no number.
+  double dense_number(const std::string& name, std::string_view text) const;
+
+ private:
+  std::shared_ptr<const data::Columns> columns_;
+};
 
 // One rank's slice of one global batch. BatchReader::next fills it and reuses the memory of the previous batch. A
 // caller that keeps two batches needs two objects, and tensors of a Batch are invalid after it is refilled.

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/abi/host.h"
@@ -77,6 +78,21 @@ class Component {
   std::shared_ptr<const Component> inner_;
 };
 using ComponentPtr = std::shared_ptr<const Component>;
+
+// A component's name as configs have it, which may wrap another one and have options: "tcp", "codec:int8(tcp)",
+// "trace(tcp?shm=false&spin_us=20)". Runtime::create() explains it.
+struct ComponentName {
+  std::string id;
+  std::string name;            // the text after the colon; empty: none
+  std::string options = "{}";  // the text after the question mark, as a JSON object
+  std::string inner;           // the text in parentheses, which is a component's name itself; empty: none
+};
+// Parses the outermost level and checks all levels, of which there may be 8. kInvalidArgument: the message names the
+// text and its error.
+ComponentName parse_component_name(std::string_view text);
+// Returns `options` (a JSON object) with the options of the name added, and "name" if it has one. kInvalidArgument:
+// `options` is no JSON object, or already has one of them.
+std::string all_options(const std::string& options, const ComponentName& part);
 
 struct RuntimeOptions {
   // Absolute directories that are searched first, in order (config: plugins.path). TESSERA_PLUGIN_PATH comes next (only

@@ -12,7 +12,6 @@
 #include "c/call.h"
 #include "c/handles.h"
 #include "checkpoint/directory.h"
-#include "data/readers.h"
 #include "inference/pool.h"
 #include "tessera/data.h"
 #include "tessera/predictor.h"
@@ -247,7 +246,7 @@ tessera::Dataset rows_of(const tessera::Runtime& runtime, const tessera::ModelDe
   config.data.reader = reader;
   config.data.path = path;
   config.data.test_fraction = 0;
-  tessera::Dataset data = tessera::data::read_files(runtime, config, tessera::looked_up_columns(model), false);
+  tessera::Dataset data = tessera::read_unlabelled(runtime, config, tessera::looked_up_columns(model));
   if (model.bounds_check == tessera::BoundsCheckMode::kFatal) data.require_known_ids();
   return data;
 }

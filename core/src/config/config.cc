@@ -340,7 +340,7 @@ Config parse_config(const std::string& text, const std::string& source, const st
     }
   }
   const config::Given given = given_keys(file, parsed);
-  // The reader of the path is then asked from the reader plugins (data/reader_choice.h).
+  // The reader of the path is then asked from the reader plugins (choose_reader()).
   if (!config.data.path.empty() && !given.contains("data.reader")) config.data.reader.clear();
   config::check_effects(config, given);
   return config;

@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "data/readers.h"
-#include "plugin/calls.h"
-#include "plugin/component_name.h"
+#include "tessera/calls.h"
+#include "tessera/runtime.h"
 
 namespace tessera::data {
 namespace {
@@ -49,7 +49,7 @@ bool ArrivingRows::reads(const Runtime& runtime, const std::string& reader, cons
 
 std::string ArrivingRows::file_reader(const Runtime& runtime, const std::string& reader) {
   if (!reads(runtime, reader)) return reader;
-  std::string inner = plugin::parse_component_name(reader).inner;
+  std::string inner = parse_component_name(reader).inner;
   if (inner.empty())
     fail(Code::kInvalidArgument, "the rows that \"", reader,
          "\" reads have no end: use --reader csv, or another reader of files, for a file with the model's columns");

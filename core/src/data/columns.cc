@@ -412,6 +412,21 @@ const ColumnConfig* Columns::column(const std::string& name) const {
   return column == nullptr ? nullptr : &column->config;
 }
 
+std::vector<std::string> Columns::names() const {
+  std::vector<std::string> out;
+  for (const Column& c : columns_) out.push_back(c.name);
+  return out;
+}
+
+std::optional<std::vector<std::string>> Columns::words(const std::string& table) const {
+  const bool others = std::any_of(columns_.begin(), columns_.end(), [&](const Column& c) {
+    return c.config.as == "ids" && c.table == table && (c.config.ids != "vocabulary" || !c.config.cross.empty());
+  });
+  const auto found = vocabularies_.find(table);
+  if (others || found == vocabularies_.end()) return std::nullopt;
+  return found->second.words();
+}
+
 bool Columns::reads(const std::string& field) const {
   return std::any_of(columns_.begin(), columns_.end(),
                      [&](const Column& c) { return c.config.cross.empty() && c.field() == field; });

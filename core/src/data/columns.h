@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@
 #include "data/missing_value.h"
 #include "data/reader_component.h"
 #include "tessera/config.h"
+#include "tessera/data.h"
 
 namespace tessera::data {
 
@@ -73,11 +75,7 @@ class Columns {
   std::vector<std::string> labels() const;
   LabelForm label_form() const;  // form of the samples' labels
   std::vector<std::string> dense() const;
-  // Vectors, whose values follow the dense ones of each sample.
-  struct Vector {
-    std::string name;
-    int64_t width;
-  };
+  using Vector = ColumnEncoding::Vector;
   std::vector<Vector> vectors() const;
   int64_t dense_width() const;          // dense values and those of vectors
   std::vector<DataColumn> ids() const;  // a vocabulary that has not learned has 1 row
@@ -96,24 +94,16 @@ class Columns {
 
   // kInvalidArgument: a label that contradicts the config, a negative weight, or a missing value.
   void append(const BlockRows& at, std::span<const tsr_reader_values> values, Examples& examples) const;
-  struct Ids {
-    std::vector<int64_t> values, begins;  // row r: [begins[r], begins[r + 1])
-    std::vector<float> weights;           // empty: all 1
-  };
-  // Encodes single columns, for requests. Null: there is no such column.
+  using Ids = ColumnEncoding::Ids;
+  // These are ColumnEncoding's.
+  std::vector<std::string> names() const;
   const ColumnConfig* column(const std::string& name) const;
-  // True if some column reads the column `field` of the files.
   bool reads(const std::string& field) const;
-  // TSR_READER_TEXT, ...: the type in which its values are read. Texts are parsed with `take`, `decimal` and `strip`.
   static int32_t type_of(const ColumnConfig& column);
-  // encode() takes a column of ids that is no cross. cross() takes a cross, with its parts' ids in the order of
-  // `cross`.
+  std::optional<std::vector<std::string>> words(const std::string& table) const;
   void encode(const std::string& name, int64_t rows, const tsr_reader_values& values, Ids& out) const;
   void cross(const std::string& name, std::span<const Ids* const> parts, Ids& out) const;
-  // The model's input for a value of a dense column; infinite if it is too large for a float32. NaN: there is no value,
-  // and the column has `missing`.
   float dense_value(const std::string& name, double value) const;
-  // The number in a text of a dense column; NaN: missing. kInvalidArgument: the text is no number.
   double dense_number(const std::string& name, std::string_view text) const;
 
   // An upper bound of the memory for `samples` samples whose text has `text_bytes` bytes.

@@ -6,7 +6,6 @@
 
 #include "data/columns.h"
 #include "data/hold_out.h"
-#include "data/reader_choice.h"
 #include "data/readers.h"
 #include "data/row_order.h"
 #include "data/sample_stream.h"

@@ -59,3 +59,15 @@ std::pair<Samples, Samples> hold_out(const Samples& samples, const HoldOut& opti
 }
 
 }  // namespace tessera::data
+
+namespace tessera {
+
+std::pair<Samples, Samples> hold_out(const Config& config, const Dataset& data) {
+  const ValidationConfig& v = config.validation;
+  if (!data.train || (v.fraction == 0 && v.folds == 0)) return {data.train, {}};
+  if (v.split != "data") return data::hold_out(data.train, data::HoldOut::of(config));
+  return {data.train,
+          data::hold_out(data.validation, {v.fraction, false, static_cast<uint64_t>(config.job.seed)}).second};
+}
+
+}  // namespace tessera

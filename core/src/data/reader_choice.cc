@@ -1,13 +1,13 @@
-#include "data/reader_choice.h"
+#include "data/readers.h"
 
 #include <algorithm>
 #include <filesystem>
 #include <optional>
 
 #include "data/history_reader.h"
-#include "plugin/calls.h"
 #include "tessera/abi/draft/reader.h"
 #include "tessera/abi/draft/reader_paths.h"
+#include "tessera/calls.h"
 #include "tessera/sdk/draft/reader_paths.h"
 #include "tessera/sdk/nearest.h"
 
@@ -52,11 +52,15 @@ void check_reader(const Runtime& runtime, const std::string& reader) {
 
 }  // namespace
 
+}  // namespace tessera::data
+
+namespace tessera {
+
 std::string reader_of(const Runtime& runtime, const DataConfig& data) {
   if (!data.reader.empty()) return data.reader;
   std::vector<std::string> found;
   for (const std::string& id : runtime.ids(TSR_READER_KIND)) {
-    if (std::optional<std::string> reader = opener(runtime, id, data.path)) found.push_back(std::move(*reader));
+    if (std::optional<std::string> reader = data::opener(runtime, id, data.path)) found.push_back(std::move(*reader));
   }
   if (found.size() == 1) return found[0];
   const std::string open =
@@ -74,16 +78,16 @@ void choose_reader(const Runtime& runtime, Config& config) {
     return;
   }
   const std::string events = reader_of(runtime, config.data);
-  config.data.reader = history_reader(config.history, events);
-  config.data.later_reader = history_reader(without_split(config.history), events);
+  config.data.reader = data::history_reader(config.history, events);
+  config.data.later_reader = data::history_reader(data::without_split(config.history), events);
   config.history = {};
 }
 
 std::string description_of(const Runtime& runtime, const std::string& reader, const std::string& path) {
-  check_reader(runtime, reader);
+  data::check_reader(runtime, reader);
   const ComponentPtr component = runtime.create(TSR_READER_KIND, reader);
   const auto* const paths = component->extension<tsr_reader_paths>(TSR_READER_PATHS);
-  return paths == nullptr ? "" : ask(*component, "describe", paths->describe, path).value_or("");
+  return paths == nullptr ? "" : data::ask(*component, "describe", paths->describe, path).value_or("");
 }
 
-}  // namespace tessera::data
+}  // namespace tessera

@@ -1,7 +1,7 @@
 #include "data/reader_component.h"
 
-#include "plugin/calls.h"
 #include "tessera/abi/draft/arriving.h"
+#include "tessera/calls.h"
 
 namespace tessera::data {
 namespace {

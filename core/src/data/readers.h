@@ -10,6 +10,9 @@
 
 namespace tessera::data {
 
+// The only value of data.reader that is no component: its data are generated.
+inline constexpr const char* kGenerated = "synthetic";
+
 Dataset make_synthetic(const DataConfig& config, uint64_t seed);
 // Reads through a reader plugin. Without `needs_label` files may lack the label.
 Dataset read_files(const Runtime& runtime, const Config& config, const std::string& encoding, bool needs_label = true);

@@ -1,13 +1,18 @@
 // Reads or generates the data of a job.
 #include <utility>
 
-#include "data/reader_choice.h"
+#include "data/history_reader.h"
 #include "data/readers.h"
 
 namespace tessera {
 Dataset read_dataset(const Runtime& runtime, const Config& config, const std::string& encoding) {
   if (config.data.reader != data::kGenerated) return data::read_files(runtime, config, encoding);
   return read_dataset(config.data, static_cast<uint64_t>(config.job.seed));
+}
+
+Dataset read_unlabelled(const Runtime& runtime, const Config& config, const std::string& encoding) {
+  if (config.data.reader != data::kGenerated) return data::read_files(runtime, config, encoding, false);
+  return read_dataset(runtime, config, encoding);
 }
 
 Dataset describe_dataset(const Runtime& runtime, const Config& config, const std::string& encoding) {
@@ -25,6 +30,12 @@ Dataset read_dataset(const DataConfig& config, uint64_t seed) {
          "\" is a plugin: read its data with a Runtime, which finds it");
   data::require_no_test_keys(config);
   return data::make_synthetic(config, seed);
+}
+
+void read_undivided(Config& config) {
+  config.data.test.clear();
+  config.data.test_fraction = 0;
+  config.history = data::without_split(config.history);
 }
 
 namespace data {

@@ -73,10 +73,6 @@ void TestSplit::describe(Dataset* set) const {
     set->test_split = str_cat("the newest ", part, " by \"", of, '"');
 }
 
-std::string test_file(const DataConfig& config) {
-  return config.test.starts_with(kFile) ? config.test.substr(kFile.size()) : config.test_path;
-}
-
 RandomRows::RandomRows(double fraction, uint64_t seed) : fraction_(fraction), seed_(sdk::combine(seed, kSalt)) {}
 
 bool RandomRows::takes(int64_t row) const {
@@ -90,3 +86,11 @@ int64_t RandomRows::count(int64_t rows) const {
 }
 
 }  // namespace tessera::data
+
+namespace tessera {
+
+std::string test_file(const DataConfig& config) {
+  return config.test.starts_with(data::kFile) ? config.test.substr(data::kFile.size()) : config.test_path;
+}
+
+}  // namespace tessera

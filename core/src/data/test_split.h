@@ -30,9 +30,6 @@ struct TestSplit {
   std::map<std::string, std::string> formats = {};  // by column of the files
 };
 
-// The file of test rows in the config; empty: none.
-std::string test_file(const DataConfig& config);
-
 // The random test part. Only the seed and a row's number in the data set decide if it is in the part, not ranks, blocks
 // or the reading order.
 class RandomRows {

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "config/fnv1a.h"
-#include "plugin/component_name.h"
+#include "tessera/runtime.h"
 
 namespace tessera {
 
@@ -33,7 +33,7 @@ std::string other_layouts(const std::vector<JobFingerprint::Table>& tables, cons
       if (record(rank, t).config != record(0, t).config) return "";
       if (record(rank, t).layout == record(0, t).layout) continue;
       return str_cat(
-          "sharder ", plugin::parse_component_name(tables[t].sharder).id, ", table \"", tables[t].name,
+          "sharder ", parse_component_name(tables[t].sharder).id, ", table \"", tables[t].name,
           "\": the layout on rank ", rank,
           " differs from that on rank 0: give all ranks the same plan; if each rank planned itself, propose must "
           "give the same in every process");

@@ -8,8 +8,8 @@
 #include "config/fnv1a.h"
 #include "distributed/device_staging.h"
 #include "distributed/hosts.h"
-#include "plugin/calls.h"
 #include "tessera/abi/draft/waits.h"
+#include "tessera/calls.h"
 #include "tessera/sdk/random.h"
 #include "tessera/step_figures.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "plugin/component_name.h"
+#include "tessera/runtime.h"
 #include "tessera/sdk/nearest.h"
 
 namespace tessera {
@@ -23,7 +23,7 @@ std::pair<std::string, std::string> apart(const std::vector<Prediction>& heads, 
 void require_head(const std::vector<Prediction>& heads, const std::string& name) {
   const size_t dot = name.substr(0, name.find('?')).find('.');
   if (dot == std::string::npos) return;
-  const std::string head = name.substr(0, dot), metric = plugin::parse_component_name(name.substr(dot + 1)).id;
+  const std::string head = name.substr(0, dot), metric = parse_component_name(name.substr(dot + 1)).id;
   const std::vector<std::string> known = metric_names();
   if (std::find(known.begin(), known.end(), metric) == known.end()) return;
   std::vector<std::string> names;

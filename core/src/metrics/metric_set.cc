@@ -4,8 +4,8 @@
 
 #include "config/json.h"
 #include "metrics/formulas.h"
-#include "plugin/component_name.h"
 #include "tessera/metrics.h"
+#include "tessera/runtime.h"
 #include "tessera/sdk/nearest.h"
 
 namespace tessera {
@@ -70,7 +70,7 @@ void check_fits(const std::string& name, const Metric::Info& info, int64_t class
 
 // Returns the name without its option `key`, and moves that option to `key`.
 std::string without_key(const std::string& name, std::string* key) {
-  const plugin::ComponentName part = plugin::parse_component_name(name);
+  const ComponentName part = parse_component_name(name);
   const json options = config::parse_json(part.options, {"the options of a metric"});
   std::string rest = name.substr(0, name.find('?'));
   char joint = '?';

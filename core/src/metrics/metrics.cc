@@ -4,9 +4,9 @@
 #include <limits>
 
 #include "metrics/formulas.h"
-#include "plugin/calls.h"
-#include "plugin/component_name.h"
 #include "tessera/abi/draft/metric.h"
+#include "tessera/calls.h"
+#include "tessera/runtime.h"
 #include "tessera/sdk/nearest.h"
 
 namespace tessera {
@@ -61,7 +61,7 @@ double Metric::cost(double value) const {
 }
 
 MetricPtr make_metric(const std::string& name, const Runtime* runtime) {
-  const plugin::ComponentName part = plugin::parse_component_name(name);
+  const ComponentName part = parse_component_name(name);
   MetricPtr own = metrics::make_formula(part.id, part.options, /*as_torchrec=*/false);
   if (own && (!part.name.empty() || !part.inner.empty()))
     fail(Code::kInvalidArgument, "the metric ", part.id, " wraps no other metric: \"", name, "\"");

@@ -3,14 +3,14 @@
 #include <algorithm>
 
 #include "metrics/formulas.h"
-#include "plugin/component_name.h"
 #include "tessera/error.h"
+#include "tessera/runtime.h"
 
 namespace tessera {
 namespace {
 
 MetricPtr as_torchrec(const std::string& name) {
-  const plugin::ComponentName part = plugin::parse_component_name(name);
+  const ComponentName part = parse_component_name(name);
   MetricPtr metric = metrics::make_formula(part.id, part.options, /*as_torchrec=*/true);
   return metric ? metric : make_metric(name);
 }

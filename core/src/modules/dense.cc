@@ -9,7 +9,7 @@
 #include "config/json.h"
 #include "modules/layer_component.h"
 #include "modules/stored_names.h"
-#include "plugin/calls.h"
+#include "tessera/calls.h"
 #include "tessera/sdk/random.h"
 
 namespace tessera {

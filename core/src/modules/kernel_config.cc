@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "plugin/calls.h"
-#include "plugin/component_name.h"
+#include "tessera/calls.h"
+#include "tessera/runtime.h"
 
 namespace tessera {
 
@@ -56,7 +56,7 @@ KernelConfig::KernelConfig(const LookupOptions& o, const Component* optimizer, D
 }
 
 ComputeKernelName compute_kernel_name(const std::string& text) {
-  const plugin::ComponentName part = plugin::parse_component_name(text);
+  const ComponentName part = parse_component_name(text);
   if (!part.name.empty() || !part.inner.empty()) {
     fail(Code::kInvalidArgument, "\"", text, "\" is not the name of a compute kernel, which looks like ", part.id,
          " or ", part.id, "?key=value");

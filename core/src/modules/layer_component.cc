@@ -5,10 +5,10 @@
 #include <map>
 #include <utility>
 
-#include "plugin/calls.h"
-#include "plugin/component_name.h"
+#include "tessera/calls.h"
 #include "tessera/dense.h"
 #include "tessera/layer_graph.h"
+#include "tessera/runtime.h"
 
 namespace tessera {
 namespace {
@@ -70,7 +70,7 @@ bool has_precision(const Runtime& runtime, const std::string& layer, const Devic
 }
 
 bool is_loss_of_classes(const Runtime& runtime, const std::string& layer) {
-  const std::string name = plugin::parse_component_name(layer).id;
+  const std::string name = parse_component_name(layer).id;
   const std::string found = find_layer(runtime, name, kDLCPU), id = found.empty() ? name : found;
   if (!runtime.has(TSR_MODULE_KIND, id)) return false;
   return (static_cast<const tsr_module*>(runtime.component(TSR_MODULE_KIND, id).api)->flags & TSR_MODULE_CLASSES) != 0;

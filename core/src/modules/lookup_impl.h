@@ -5,8 +5,8 @@
 #include <chrono>
 #include <vector>
 
-#include "plugin/calls.h"
 #include "tessera/abi/draft/prefetch.h"
+#include "tessera/calls.h"
 #include "tessera/lookup.h"
 #include "tessera/sdk/error.h"
 #include "tessera/sdk/kernel.h"

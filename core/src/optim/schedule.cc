@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "config/json.h"
-#include "plugin/component_name.h"
 #include "tessera/error.h"
+#include "tessera/runtime.h"
 #include "tessera/sdk/nearest.h"
 
 namespace tessera {
@@ -55,7 +55,7 @@ void check(const std::string& stage, const std::string& key, double value) {
 }
 
 // `steps` is 0 if the option is missing.
-Options options_of(const KnownShape& shape, const plugin::ComponentName& part, const std::string& stage) {
+Options options_of(const KnownShape& shape, const ComponentName& part, const std::string& stage) {
   Options out = shape.options;
   out["steps"] = 0;
   std::vector<std::string> names;
@@ -79,7 +79,7 @@ Options options_of(const KnownShape& shape, const plugin::ComponentName& part, c
 LearningRateSchedule::LearningRateSchedule(const std::vector<std::string>& stages, int64_t steps) {
   int64_t first = 0;
   for (const std::string& text : stages) {
-    const plugin::ComponentName part = plugin::parse_component_name(text);
+    const ComponentName part = parse_component_name(text);
     if (!part.name.empty() || !part.inner.empty())
       fail(Code::kInvalidArgument, "schedule \"", text, "\": a stage is a shape with options, as in linear?steps=500");
     const size_t shape = shape_of(part.id, text);

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "modules/kernel_config.h"
-#include "plugin/calls.h"
+#include "tessera/calls.h"
 #include "tessera/config.h"
 #include "tessera/sdk/cost.h"
 #include "tessera/sdk/nearest.h"

@@ -12,7 +12,7 @@
 #include "planner/torchrec/formulas.h"
 #include "planner/torchrec/limits.h"
 #include "planner/workload.h"
-#include "plugin/component_name.h"
+#include "tessera/runtime.h"
 #include "tessera/sdk/nearest.h"
 
 namespace tessera {
@@ -50,7 +50,7 @@ std::vector<std::string> sharding_types_for(const PlannedTable& t, const std::ve
   std::sort(types.begin(), types.end());
   types.erase(std::unique(types.begin(), types.end()), types.end());
   for (const std::string& type : types) {
-    if (contains(installed, plugin::parse_component_name(type).id)) continue;
+    if (contains(installed, parse_component_name(type).id)) continue;
     throw PlannerError(PlannerError::Kind::kNoOption,
                        str_cat("table ", t.table->name, " asks for sharding type ", type,
                                ", but no such sharder is installed; there are ", list_of(installed)));

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "plugin/calls.h"
+#include "tessera/calls.h"
 #include "wiring/tiling.h"
 
 namespace tessera {

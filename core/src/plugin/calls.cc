@@ -1,4 +1,4 @@
-#include "plugin/calls.h"
+#include "tessera/calls.h"
 
 #include <pthread.h>
 

@@ -1,5 +1,5 @@
 // Tests calls into plugins as other threads, the call itself, and helping threads see them.
-#include "plugin/calls.h"
+#include "tessera/calls.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,10 +1,10 @@
-#include "plugin/component_name.h"
+#include "tessera/runtime.h"
 
 #include <nlohmann/json.hpp>
 
 #include "tessera/error.h"
 
-namespace tessera::plugin {
+namespace tessera {
 namespace {
 
 constexpr int kMaxLevels = 8;
@@ -88,4 +88,4 @@ std::string all_options(const std::string& options, const ComponentName& part) {
   return more.empty() ? options : all.dump();
 }
 
-}  // namespace tessera::plugin
+}  // namespace tessera

@@ -1,10 +1,10 @@
-#include "plugin/component_name.h"
+#include "tessera/runtime.h"
 
 #include <gtest/gtest.h>
 
 #include "tessera/error.h"
 
-namespace tessera::plugin {
+namespace tessera {
 namespace {
 
 TEST(ComponentName, TakesLevelsOff) {
@@ -61,4 +61,4 @@ TEST(ComponentName, AddsWhatItSaysToTheOptions) {
 }
 
 }  // namespace
-}  // namespace tessera::plugin
+}  // namespace tessera

@@ -8,10 +8,10 @@
 #include <string_view>
 #include <type_traits>
 
-#include "plugin/calls.h"
 #include "plugin/interfaces.h"
 #include "plugin/kept_verdict.h"
 #include "plugin/process_state.h"
+#include "tessera/calls.h"
 #include "tessera/error.h"
 
 namespace tessera::plugin {

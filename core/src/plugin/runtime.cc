@@ -7,8 +7,6 @@
 #include <thread>
 #include <utility>
 
-#include "plugin/calls.h"
-#include "plugin/component_name.h"
 #include "plugin/environment.h"
 #include "plugin/host.h"
 #include "plugin/interfaces.h"
@@ -17,6 +15,7 @@
 #include "tessera/abi/collective.h"
 #include "tessera/abi/draft/device.h"
 #include "tessera/abi/kernel.h"
+#include "tessera/calls.h"
 #include "tessera/sdk/nearest.h"
 
 namespace tessera {
@@ -331,8 +330,8 @@ std::string Runtime::wrapped_by(const tsr_component& outer) const {
 
 ComponentPtr Runtime::make(const std::string& kind, const std::string& id, const std::string& options,
                            LoadEntry::State becomes) const {
-  const plugin::ComponentName spec = plugin::parse_component_name(id);
-  const std::string own_options = plugin::all_options(options, spec);
+  const ComponentName spec = parse_component_name(id);
+  const std::string own_options = all_options(options, spec);
   Candidate* chosen = nullptr;
   {
     const std::lock_guard lock(impl_->mutex);
@@ -380,7 +379,7 @@ ComponentPtr Runtime::make(const std::string& kind, const std::string& id, const
 
 const tsr_component& Runtime::component(const std::string& kind, const std::string& id) const {
   const std::lock_guard lock(impl_->mutex);
-  return *impl_->pick(kind, plugin::parse_component_name(id).id)->component;
+  return *impl_->pick(kind, parse_component_name(id).id)->component;
 }
 
 std::vector<std::string> Runtime::ids(const std::string& kind) const {

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "plugin/calls.h"
+#include "tessera/calls.h"
 
 namespace tessera::plugin {
 

@@ -5,8 +5,8 @@
 
 #include "config/fnv1a.h"
 #include "data/examples.h"
-#include "plugin/component_name.h"
 #include "sparse/arrays.h"
+#include "tessera/runtime.h"
 #include "tessera/sdk/options.h"
 #include "tessera/sdk/random.h"
 
@@ -17,7 +17,7 @@ using Draw = DrawnFeature::Draw;
 using When = DrawnFeature::When;
 
 DrawnFeature parse(const std::string& text, int64_t rows, std::string* counted) {
-  const plugin::ComponentName part = plugin::parse_component_name(text);
+  const ComponentName part = parse_component_name(text);
   sdk::Options options(part.options);
   DrawnFeature out;
   out.name = part.id;
@@ -94,7 +94,7 @@ Tensor joined(Tensor& memory, const Tensor& first, const std::vector<int64_t>& t
 }  // namespace
 
 std::string counted_column(const std::string& feature) {
-  return sdk::Options(plugin::parse_component_name(feature).options).string("of", "");
+  return sdk::Options(parse_component_name(feature).options).string("of", "");
 }
 
 std::vector<DrawnFeature> drawn_features(const Config& config, const std::vector<TableConfig>& tables,

@@ -6,10 +6,10 @@
 
 #include "modules/kernel_config.h"
 #include "planner/compute_kernels.h"
-#include "plugin/component_name.h"
 #include "tessera/abi/collective.h"
 #include "tessera/abi/optimizer.h"
 #include "tessera/abi/sharder.h"
+#include "tessera/runtime.h"
 #include "tessera/sdk/nearest.h"
 
 namespace tessera {
@@ -89,7 +89,7 @@ void check_components(const Runtime& runtime, const Config& config, const std::v
                       const std::string& compute_device) {
   if (config.comm.backend != "auto") {
     try {  // only look it up; a wrapper without an inner name gets one when ranks connect
-      for (std::string id = config.comm.backend; !id.empty(); id = plugin::parse_component_name(id).inner)
+      for (std::string id = config.comm.backend; !id.empty(); id = parse_component_name(id).inner)
         (void)runtime.component(TSR_COLLECTIVE_KIND, id);
     } catch (const Error& e) {
       if (e.code() == Code::kNotFound) throw;
@@ -105,7 +105,7 @@ void check_components(const Runtime& runtime, const Config& config, const std::v
   for (const TableConfig& t : tables) {
     for (const std::string& sharding : t.sharding) {
       try {
-        (void)runtime.component(TSR_SHARDER_KIND, plugin::parse_component_name(sharding).id);
+        (void)runtime.component(TSR_SHARDER_KIND, parse_component_name(sharding).id);
       } catch (const Error& e) {
         throw Error(e.code(), str_cat("table ", t.name, ": ", e.what()));
       }

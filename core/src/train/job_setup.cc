@@ -5,9 +5,9 @@
 #include <filesystem>
 
 #include "data/hold_out.h"
-#include "data/reader_choice.h"
 #include "tessera/checkpoint.h"
 #include "tessera/config.h"
+#include "tessera/data.h"
 #include "tessera/layer_graph.h"
 #include "tessera/planner.h"
 #include "tessera/sdk/nearest.h"
@@ -183,13 +183,10 @@ Samples take_validation(const Config& config, Dataset& data) {
     fail(Code::kInvalidArgument, "validation.folds is of tessera train, which trains a model for each: set it to 0");
   if (v.folds == 1) fail(Code::kInvalidArgument, "validation.folds = 1 leaves no rows to train on: take 2 or more");
   if (v.fraction == 0 && v.folds == 0) return {};
-  if (v.split == "data") {
-    if (!data.validation)
-      fail(Code::kInvalidArgument, "validation.split = \"data\", but the reader \"", config.data.reader,
-           "\" keeps no rows for validation: set it to random or last");
-    return data::hold_out(data.validation, {v.fraction, false, static_cast<uint64_t>(config.job.seed)}).second;
-  }
-  auto [train, validation] = data::hold_out(data.train, data::HoldOut::of(config));
+  if (v.split == "data" && !data.validation)
+    fail(Code::kInvalidArgument, "validation.split = \"data\", but the reader \"", config.data.reader,
+         "\" keeps no rows for validation: set it to random or last");
+  auto [train, validation] = hold_out(config, data);
   data.train = std::move(train);
   if (data.train.size() == 0 || validation.size() == 0)
     fail(Code::kInvalidArgument, "validation.fraction = ", v.fraction, " leaves ", data.train.size(),
@@ -350,7 +347,7 @@ JobSetup set_up_job(const Runtime& runtime, const Config& given, const TrainJobO
   check_settings(runtime, given, asked);
   Config config = given;
   TrainJobOptions options = asked;
-  data::choose_reader(runtime, config);
+  choose_reader(runtime, config);
   std::unique_ptr<BestFolder> best_folder;
   if (config.validation.restore_best && options.save_best.empty()) {
     best_folder = std::make_unique<BestFolder>(options, *group);

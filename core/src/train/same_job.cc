@@ -17,7 +17,7 @@ std::string common_job(const Config& config, const TrainJobOptions& options) {
   common.planner.plan.clear();
   common.data.path.clear();
   common.data.test_path.clear();
-  if (!data::test_file(config.data).empty()) common.data.test = "file:";
+  if (!test_file(config.data).empty()) common.data.test = "file:";
   common.report.json.clear();
   common.publish.directory = config.publish.directory.empty() ? "" : "given";
   std::string text = to_toml(common);

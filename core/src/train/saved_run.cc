@@ -5,9 +5,9 @@
 #include "checkpoint/directory.h"
 #include "config/fnv1a.h"
 #include "config/json.h"
-#include "plugin/component_name.h"
 #include "tessera/checkpoint.h"
 #include "tessera/error.h"
+#include "tessera/runtime.h"
 
 namespace tessera {
 namespace {
@@ -53,7 +53,7 @@ std::optional<int64_t> step_of(const json& progress) {
 
 // Returns "growing(csv)" for "growing?time=at(csv)".
 std::string without_options(const std::string& reader) {
-  const plugin::ComponentName name = plugin::parse_component_name(reader);
+  const ComponentName name = parse_component_name(reader);
   return name.id + (name.inner.empty() ? "" : "(" + without_options(name.inner) + ")");
 }
 

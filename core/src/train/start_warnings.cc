@@ -6,8 +6,8 @@
 
 #include "config/json.h"
 #include "data/examples.h"
-#include "plugin/component_name.h"
 #include "tessera/layer_graph.h"
+#include "tessera/runtime.h"
 #include "train/drawn_ids.h"
 #include "train/job_model.h"
 #include "train/job_setup.h"
@@ -127,7 +127,7 @@ void warn_of_unread_inputs(const StartingJob& job, Names& out) {
 
 // A key of [history], which is an option of the reader by now; empty: it is unset.
 std::string history_key(const Config& config, const char* key) {
-  const plugin::ComponentName reader = plugin::parse_component_name(config.data.reader);
+  const ComponentName reader = parse_component_name(config.data.reader);
   const auto options = config::parse_json(reader.options, {"the options of data.reader"});
   return reader.id == HistoryConfig().component ? options.value(key, std::string()) : "";
 }

@@ -9,8 +9,8 @@
 
 #include "config/fnv1a.h"
 #include "modules/kernel_config.h"
-#include "plugin/calls.h"
 #include "plugin/interfaces.h"
+#include "tessera/calls.h"
 #include "tessera/sdk/random.h"
 #include "tessera/sdk/tensor.h"
 

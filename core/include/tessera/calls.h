@@ -1,5 +1,6 @@
-// Records which calls into plugins run right now, thread by thread. A report of a crash or of a long wait can then name
-// the component. A record costs a few stores in the thread's own memory and no lock, because steps also use it.
+// tessera/calls.h - calls of plugins' functions, and a record, thread by thread, of which of them run right now. A
+// report of a crash or of a long wait can then name the component. A record costs a few stores in the thread's own
+// memory and no lock, because steps also use it.
 #pragma once
 
 #include <array>
