@@ -4,14 +4,14 @@
 #include <cstdio>
 #include <iomanip>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 
 #include "checkpoint/directory.h"
 #include "checkpoint/manifest.h"
-#include "config/json.h"
 #include "modules/row_figures.h"
-#include "train/saved_run.h"
+#include "tessera/train_job.h"
 #include "wrapped.h"
 
 namespace tessera::cli {

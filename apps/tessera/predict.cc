@@ -26,9 +26,9 @@
 #include "tessera/data.h"
 #include "tessera/predictor.h"
 #include "tessera/runtime.h"
+#include "tessera/train_job.h"
 #include "train/progress.h"
 #include "train/report_text.h"
-#include "train/saved_run.h"
 #include "wrapped.h"
 
 namespace tessera::cli {

@@ -14,10 +14,7 @@
 #include "recalibrate.h"
 #include "tessera/config.h"
 #include "tessera/predictor.h"
-#include "train/job_data.h"
-#include "train/job_model.h"
-#include "train/saved_run.h"
-#include "train/vector_widths.h"
+#include "tessera/train_job.h"
 #include "wrapped.h"
 
 namespace tessera::cli {
@@ -147,15 +144,10 @@ ModelGraph graph_of(const Runtime& runtime, const Job& job, std::vector<Embeddin
     fail(Code::kInvalidArgument,
          "layers take \"dense\", and only the data tell how many values these are: give a config whose [data] can "
          "be read");
-  ModelGraph graph;
-  graph.dense_width = job.data ? std::ssize(job.data->dense) : 0;
-  add_vector_inputs(vector_columns(job.config), graph);
-  add_layers(job.config, graph);
   for (EmbeddingBagConfig& t : tables) {
     if (t.embedding_dim == 0) t.embedding_dim = job.config.model.embedding_dim;
   }
-  set_vector_widths(runtime, tables, graph);
-  return graph;
+  return layers_of(runtime, job.config, tables, job.data ? std::ssize(job.data->dense) : 0);
 }
 
 // Checks that every layer has its parameters, and every parameter a layer.

@@ -13,7 +13,7 @@
 #include "tessera/config.h"
 #include "tessera/data.h"
 #include "tessera/planner.h"
-#include "train/job_data.h"
+#include "tessera/train_job.h"
 
 namespace tessera::cli {
 namespace {

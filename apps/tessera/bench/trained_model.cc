@@ -5,8 +5,7 @@
 #include "model_presets.h"
 #include "tessera/layer_graph.h"
 #include "tessera/sdk/random.h"
-#include "train/job_data.h"
-#include "train/job_model.h"
+#include "tessera/train_job.h"
 
 namespace tessera::cli {
 namespace {

@@ -24,10 +24,6 @@
 #include "tessera/process_group.h"
 #include "tessera/step_figures.h"
 #include "tessera/train_job.h"
-#include "train/drawn_ids.h"
-#include "train/job_data.h"
-#include "train/job_model.h"
-#include "train/observed_inputs.h"
 #include "wrapped.h"
 
 namespace tessera::cli {
@@ -234,8 +230,7 @@ Job job_from_config(const Arguments& a) {
   job.options = planner_options(config, tables, a.world_size, a.local_world_size, compute_device(*job.runtime, device));
   job.options.wire = wire_bytes_of(*job.runtime, group_options(config.comm, kCpu));
   if (!data.train) return job;
-  observe_inputs(data, tables, config.data.batch, &job.options);
-  count_drawn(drawn_features(config, tables, data), tables, &job.options);
+  observe_job(config, read, &job.options);
   return job;
 }
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "planner/step_model.h"
 #include "tessera/planner.h"
+#include "tessera/step_figures.h"
 
 namespace tessera::cli {
 

@@ -24,6 +24,7 @@
 #include "tessera/online.h"
 #include "tessera/process_group.h"
 #include "tessera/sharding.h"
+#include "tessera/step_figures.h"
 #include "tessera/trainer.h"
 
 namespace tessera {
@@ -302,5 +303,50 @@ class TrainJob {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// The job of a config without its training: what `tessera plan`, `tessera stats` and others use of it.
+
+inline constexpr const char* kGraphType = "graph";  // model.type of models built from [[layer]] sections
+
+struct JobData {
+  Dataset data;
+  std::vector<TableConfig> tables;  // from the config, or one for each column of the data; never empty
+};
+
+// `encoding` is that of the model to continue (Dataset::encoding); empty: it is made from the data. kInvalidArgument:
+// there is no table, or tables have different bounds_check policies. With "fatal" also: an id has no row, or a table
+// has fewer rows than its column's vocabulary, hash or buckets have ids.
+JobData read_job_data(const Runtime& runtime, const Config& config, const std::string& encoding = "");
+
+// Returns the policy that all tables share. kInvalidArgument: there is none, or several.
+BoundsCheckMode bounds_check_of(const std::vector<TableConfig>& tables);
+
+// Checks the components that a job names but only its steps would look up: its transport, its tables' optimizers with
+// their options, and their sharders. The transport must be known or "auto"; it need not run on this machine. For the
+// CPU, whose kernels are always installed, it also checks compute kernels. kNotFound, kInvalidArgument.
+void check_components(const Runtime& runtime, const Config& config, const std::vector<TableConfig>& tables,
+                      const std::string& compute_device);
+
+// kInvalidArgument: tables or inputs do not fit the model.
+ModelGraph model_of(const Runtime& runtime, const Config& config, const std::vector<TableConfig>& tables,
+                    int64_t dense_inputs);
+// Only the config's [[layer]]s and [[head]]s, for tables of a checkpoint that does not describe its own.
+ModelGraph layers_of(const Runtime& runtime, const Config& config, const std::vector<EmbeddingBagConfig>& tables,
+                     int64_t dense_inputs);
+// The dense work of model_of(). Makes its layers unless it is a preset.
+DenseWork dense_work(const Runtime& runtime, const Config& config, const std::vector<TableConfig>& tables,
+                     int64_t dense_inputs);
+// Tells the planner what the data show, as far as the config does not: ids per bag and the skew of row popularity, from
+// some batches of the training part, and the ids that a training step draws. The result is the same on every rank.
+void observe_job(const Config& config, const JobData& job, PlannerOptions* options);
+
+// A sentence if a job's test part is another one than that of the training run, so that the model may have been trained
+// on its rows; else empty. `trained_on`: ModelDescription::trained_on.
+std::string other_test_part(const std::string& trained_on, const Config& config, const Dataset& data);
+
+// Steps done, from the result of load_checkpoint(); unset: `tessera train` did not write it.
+std::optional<int64_t> saved_step(const std::string& progress);
+// Dataset::encoding of the newest checkpoint in `directory`; empty: it has none, or there is no checkpoint.
+std::string saved_encoding(const std::string& directory);
 
 }  // namespace tessera

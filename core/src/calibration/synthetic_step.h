@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "planner/step_model.h"
 #include "tessera/layer_graph.h"
 #include "tessera/machine.h"
 #include "tessera/planner.h"
+#include "tessera/step_figures.h"
 #include "tessera/trainer.h"
 
 namespace tessera {

@@ -6,10 +6,10 @@
 
 #include "planner/compute_kernels.h"
 #include "planner/reuse.h"
-#include "planner/step_model.h"
 #include "planner/workload.h"
 #include "tessera/machine.h"
 #include "tessera/planner.h"
+#include "tessera/step_figures.h"
 #include "wiring/expected_step.h"
 
 namespace tessera {

@@ -1,4 +1,4 @@
-#include "planner/step_model.h"
+#include "tessera/step_figures.h"
 
 #include <algorithm>
 #include <cmath>

@@ -11,6 +11,8 @@
 #include "tessera/abi/sharder.h"
 #include "tessera/runtime.h"
 #include "tessera/sdk/nearest.h"
+#include "train/drawn_ids.h"
+#include "train/observed_inputs.h"
 
 namespace tessera {
 
@@ -56,6 +58,11 @@ void require_rows(const std::vector<TableConfig>& tables, const std::vector<Data
 
 }  // namespace
 
+void observe_job(const Config& config, const JobData& job, PlannerOptions* options) {
+  observe_inputs(job.data, job.tables, config.data.batch, options);
+  count_drawn(drawn_features(config, job.tables, job.data), job.tables, options);
+}
+
 JobData read_job_data(const Runtime& runtime, const Config& config, const std::string& encoding) {
   JobData job{read_dataset(runtime, config, encoding), {}};
   job.tables = tables_of(config, job.data.columns);
@@ -63,12 +70,12 @@ JobData read_job_data(const Runtime& runtime, const Config& config, const std::s
   return job;
 }
 
-JobData read_training_data(const Runtime& runtime, const Config& config, const std::string& encoding) {
-  if (!data::ArrivingRows::reads(runtime, config.data.reader)) return read_job_data(runtime, config, encoding);
+TrainingData read_training_data(const Runtime& runtime, const Config& config, const std::string& encoding) {
+  if (!data::ArrivingRows::reads(runtime, config.data.reader)) return {read_job_data(runtime, config, encoding)};
   auto rows = std::make_unique<data::ArrivingRows>(runtime, config, encoding);
   Dataset data = rows->dataset();
   std::vector<TableConfig> tables = tables_of(config, data.columns);
-  JobData job{std::move(data), std::move(tables), std::move(rows)};
+  TrainingData job{{std::move(data), std::move(tables)}, std::move(rows)};
   require_rows(job.tables, job.data.columns, *job.arriving);
   return job;
 }

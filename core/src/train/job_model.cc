@@ -8,13 +8,14 @@
 
 #include "config/json.h"
 #include "modules/stored_names.h"
+#include "modules/vector_inputs.h"
 #include "tessera/abi/module.h"
 #include "tessera/layer_graph.h"
 #include "tessera/sdk/nearest.h"
+#include "tessera/train_job.h"
 #include "tessera/trainer.h"
 #include "train/dense_spec.h"
 #include "train/head_losses.h"
-#include "train/job_data.h"
 #include "train/start_rows.h"
 #include "train/start_vectors.h"
 #include "train/vector_widths.h"
@@ -32,6 +33,27 @@ ParameterNames names_of(const LayerConfig& layer) {
     out.emplace_back(own, stored.get<std::string>());
   }
   return out;
+}
+
+// The config's columns that are vectors.
+std::vector<VectorInput> vector_columns(const Config& config) {
+  std::vector<VectorInput> out;
+  for (const ColumnConfig& c : config.columns) {
+    for (const std::string& name : c.name) {
+      if (c.as == "vector") out.push_back({name, c.width});
+    }
+  }
+  return out;
+}
+
+// Adds the config's [[layer]]s and [[head]]s to the graph.
+void add_layers(const Config& config, ModelGraph& graph) {
+  for (const LayerConfig& l : config.layers)
+    graph.layers.push_back(
+        {l.name, l.type, l.inputs, l.options.json, l.trainable, dense_spec(l, config.dense_optimizer), names_of(l)});
+  for (const HeadConfig& h : config.heads)
+    graph.heads.push_back({h.name, h.input, h.loss, h.label, h.weight, h.groups, h.positive_weight, h.label_smoothing,
+                           h.focal_gamma, h.where, h.learn_weight, h.loss_options.json});
 }
 
 // Keeps only the inputs in model.inputs, if that is set.
@@ -173,25 +195,6 @@ void check_parameter_names(const Runtime& runtime, ModelGraph graph) {
 
 }  // namespace
 
-std::vector<VectorInput> vector_columns(const Config& config) {
-  std::vector<VectorInput> out;
-  for (const ColumnConfig& c : config.columns) {
-    for (const std::string& name : c.name) {
-      if (c.as == "vector") out.push_back({name, c.width});
-    }
-  }
-  return out;
-}
-
-void add_layers(const Config& config, ModelGraph& graph) {
-  for (const LayerConfig& l : config.layers)
-    graph.layers.push_back(
-        {l.name, l.type, l.inputs, l.options.json, l.trainable, dense_spec(l, config.dense_optimizer), names_of(l)});
-  for (const HeadConfig& h : config.heads)
-    graph.heads.push_back({h.name, h.input, h.loss, h.label, h.weight, h.groups, h.positive_weight, h.label_smoothing,
-                           h.focal_gamma, h.where, h.learn_weight, h.loss_options.json});
-}
-
 JobOutline check_job(const Runtime& runtime, const Config& config, const std::string& encoding,
                      const std::string& compute_device) {
   if (config.model.type == kGraphType) check_names(runtime, config);
@@ -238,6 +241,16 @@ ModelGraph model_of(const Runtime& runtime, const Config& config, const std::vec
   check_vectors(vectors, graph);
   set_vector_widths(runtime, configs, graph);
   add_id_inputs(configs, graph);
+  return graph;
+}
+
+ModelGraph layers_of(const Runtime& runtime, const Config& config, const std::vector<EmbeddingBagConfig>& tables,
+                     int64_t dense_inputs) {
+  ModelGraph graph;
+  graph.dense_width = dense_inputs;
+  add_vector_inputs(vector_columns(config), graph);
+  add_layers(config, graph);
+  set_vector_widths(runtime, tables, graph);
   return graph;
 }
 

@@ -222,8 +222,8 @@ void check_places(const Config& config, const Runtime& runtime, const ModelTrain
   }
 }
 
-JobModel make_model(const Runtime& runtime, const Config& config, const DeviceStreamPtr& device, const JobData& job,
-                    const std::shared_ptr<ProcessGroup>& group) {
+JobModel make_model(const Runtime& runtime, const Config& config, const DeviceStreamPtr& device,
+                    const TrainingData& job, const std::shared_ptr<ProcessGroup>& group) {
   const auto seed = static_cast<uint64_t>(config.job.seed);
   const Dataset& data = job.data;
   const auto dense_inputs = static_cast<int64_t>(data.dense.size());
@@ -356,7 +356,7 @@ JobSetup set_up_job(const Runtime& runtime, const Config& given, const TrainJobO
   SaveDirectories directories(options, *group);
 
   auto [encoding, metrics, scores, training] = check(runtime, config, options, directories, group->world_size());
-  JobData data = read_training_data(runtime, config, encoding);
+  TrainingData data = read_training_data(runtime, config, encoding);
   check_same_data(*group, data.data, data.arriving != nullptr);
   require_positives(config, data.data);
   std::string unsorted = sorted_rows_warning(data.data);

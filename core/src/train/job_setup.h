@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "planner/step_model.h"
 #include "tessera/data.h"
 #include "tessera/metrics.h"
 #include "tessera/optim.h"
+#include "tessera/step_figures.h"
 #include "tessera/train_job.h"
 #include "tessera/trainer.h"
 #include "train/best_model.h"
@@ -43,7 +43,7 @@ struct JobSetup {
   HeadMetrics metrics;                      // metrics.names, without samples
   std::optional<ValidationScores> scores;   // those of the run that is continued; unset: no validation
   std::optional<TrainingMetrics> training;  // metrics.training, without samples
-  JobData data;
+  TrainingData data;
   Samples validation;  // empty: none
   JobModel model;
   nlohmann::ordered_json fingerprint;  // of the data

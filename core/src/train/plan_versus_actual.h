@@ -1,7 +1,6 @@
 // Compares the planner's estimate of a step with the run's measurements: per rank and per table.
 #pragma once
 
-#include "planner/step_model.h"
 #include "tessera/step_figures.h"
 #include "tessera/train_job.h"
 #include "tessera/trainer.h"

@@ -39,13 +39,4 @@ struct SavedRun {
   void check_same_data(const nlohmann::ordered_json& fingerprint, const std::string& path) const;
 };
 
-// A sentence if a job's test part is another one than that of the training run, so that the model may have been trained
-// on its rows; else empty. `trained_on`: ModelDescription::trained_on.
-std::string other_test_part(const std::string& trained_on, const Config& config, const Dataset& data);
-
-// Steps done, from the result of load_checkpoint(); unset: `tessera train` did not write it.
-std::optional<int64_t> saved_step(const std::string& progress);
-// Dataset::encoding of the newest checkpoint in `directory`; empty: it has none, or there is no checkpoint.
-std::string saved_encoding(const std::string& directory);
-
 }  // namespace tessera

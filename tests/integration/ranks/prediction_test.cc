@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "job_file.h"
-#include "planner/step_model.h"
 #include "tessera/machine.h"
 #include "tessera/sharded_modules.h"
+#include "tessera/step_figures.h"
 #include "tessera_program.h"
 
 namespace tessera::test::prediction_test {
