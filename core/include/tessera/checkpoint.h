@@ -81,11 +81,9 @@ class CheckpointWriter {
   std::unique_ptr<Impl> impl_;
 };
 
-// Does the same as CheckpointWriter::check_place() and save().
+// Does the same as CheckpointWriter::save().
 void save_checkpoint(const std::string& directory, DistributedModelParallel& model,
                      const KeyedOptimizer& dense_optimizer, const std::string& progress, int keep = 2);
-void check_checkpoint_target(const std::string& directory, DistributedModelParallel& model,
-                             const KeyedOptimizer& dense_optimizer, int64_t saves = 1, int keep = 2);
 
 // Loads the newest checkpoint in `directory`, or `directory` itself, and returns its `progress`. If it does not fit,
 // nothing of the model changes. Learning rates stay the job's own. kNotFound: there is no checkpoint. kDataLoss: it is

@@ -628,7 +628,7 @@ TEST(Checkpoint, FailsWhereItCannotWrite) {
 }
 
 void check_target(TestModel& model, const std::string& directory) {
-  check_checkpoint_target(directory, model.parallel(), model.optimizer());
+  CheckpointWriter(directory, model.parallel(), model.optimizer()).check_place();
 }
 
 TEST(Checkpoint, TriesItsPlaceBeforeThereIsAnything) {

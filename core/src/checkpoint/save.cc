@@ -460,9 +460,4 @@ void save_checkpoint(const std::string& directory, DistributedModelParallel& mod
   CheckpointWriter(directory, model, dense_optimizer, keep).save(progress);
 }
 
-void check_checkpoint_target(const std::string& directory, DistributedModelParallel& model,
-                             const KeyedOptimizer& dense_optimizer, int64_t saves, int keep) {
-  CheckpointWriter(directory, model, dense_optimizer, keep).check_place(saves);
-}
-
 }  // namespace tessera

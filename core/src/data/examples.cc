@@ -273,22 +273,6 @@ Examples Examples::take_out(int64_t first, const std::function<bool(int64_t)>& c
   return out;
 }
 
-Examples Examples::split_off(int64_t first) {
-  TESSERA_CHECK(first >= 0 && first <= size());
-  Examples tail = empty_alike();
-  tail.samples_ = samples_ - first;
-  samples_ = first;
-  const int64_t begin = place(first) - bytes_.data();
-  tail.bytes_.assign(bytes_.begin() + begin, bytes_.end());
-  bytes_.resize(static_cast<size_t>(begin));
-  if (!single_) {
-    tail.starts_.assign(starts_.begin() + first, starts_.end());
-    for (int64_t& start : tail.starts_) start -= begin;
-    starts_.resize(static_cast<size_t>(first) + 1);
-  }
-  return tail;
-}
-
 void Examples::reserve(int64_t samples) {
   if (samples <= size() || samples_ == 0) return;
   const double more = static_cast<double>(samples) / static_cast<double>(size());

@@ -93,8 +93,6 @@ class Examples {
   void clear();  // removes the samples, keeps the memory
   // Adds a sample of another set with the same form.
   void add_sample(const Examples& from, int64_t sample);
-  // Moves the samples from `first` on into a new set.
-  Examples split_off(int64_t first);
   // Moves the samples from `first` on that `chosen` takes into a new set. The others close the gaps.
   Examples take_out(int64_t first, const std::function<bool(int64_t sample)>& chosen);
   // Reserves memory for `samples` more samples of the average size so far.

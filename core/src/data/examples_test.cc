@@ -79,7 +79,7 @@ TEST(Examples, SplitOffKeepsEveryBag) {
       all.end_bag();
       all.end_sample();
     }
-    const Examples tail = all.split_off(2);
+    const Examples tail = all.take_out(2, [](int64_t) { return true; });
     EXPECT_EQ(all.size(), 2);
     ASSERT_EQ(tail.size(), 4);
     for (int s = 0; s < 6; ++s) {
@@ -221,7 +221,7 @@ TEST(Examples, KeepsIdsThatNoColumnHas) {
     all.end_sample();
     EXPECT_EQ(all.wide(), all.size() >= 4) << "as wide as the widest so far";
   }
-  const Examples tail = all.split_off(1);
+  const Examples tail = all.take_out(1, [](int64_t) { return true; });
   EXPECT_EQ(all.ids<int64_t>(0)[0], 3);
   for (int64_t i = 0; i < tail.size(); ++i) EXPECT_EQ(tail.ids<int64_t>(i)[0], ids[static_cast<size_t>(i) + 1]);
 }

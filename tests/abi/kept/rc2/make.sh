@@ -1,10 +1,7 @@
 #!/bin/sh
-# Builds the binaries of this folder again from their sources and the headers of this tree. Use it only before a
-# release, because the binaries are kept for being built against the earlier headers.
+# Builds the binary of this folder again from its source and the headers of that release candidate.
 set -e
 cd "$(dirname "$0")"
-for kind in sharder optimizer kernel collective; do
-  ${CC:-cc} -std=c11 -O2 -fPIC -shared -fvisibility=hidden -Wall -Wextra -Wpedantic -Werror -I../../../../core/include \
-    "$kind.c" -o "$kind.so" -Wl,--version-script=../../../../cmake/plugin.map -Wl,-z,nodelete -Wl,-z,defs \
-    -Wl,--build-id=none -Wl,-z,noseparate-code -Wl,-z,norelro -s
-done
+${CC:-cc} -std=c11 -O2 -fPIC -shared -fvisibility=hidden -Wall -Wextra -Wpedantic -Werror -I../../../../core/include \
+  sharder.c -o sharder.so -Wl,--version-script=../../../../cmake/plugin.map -Wl,-z,nodelete -Wl,-z,defs \
+  -Wl,--build-id=none -Wl,-z,noseparate-code -Wl,-z,norelro -s
