@@ -64,6 +64,20 @@ void no_json(std::string_view text, const JsonSource& source, size_t at) {
                         : str_cat("unexpected ", shown(static_cast<unsigned char>(text[before.size()]))));
 }
 
+template <class Json>
+Json parse_json(std::string_view text, const JsonSource& source) {
+  check_json(text, source);
+  try {
+    return Json::parse(text.begin(), text.end());
+  } catch (const typename Json::parse_error& e) {
+    no_json(text, source, e.byte);
+  } catch (const typename Json::exception&) {
+    fail(source.code, source.name, " holds a number that is too large");
+  }
+}
+template nlohmann::json parse_json(std::string_view text, const JsonSource& source);
+template nlohmann::ordered_json parse_json(std::string_view text, const JsonSource& source);
+
 JsonObject::JsonObject(const Value& value, Source source, std::string where)
     : value_(value), source_(std::move(source)), where_(std::move(where)) {
   if (!value.is_object()) wrong(where_.empty() ? "it" : where_, " is not an object {...}");

@@ -31,18 +31,10 @@ void check_json(std::string_view text, const JsonSource& source);
 // Throws "NAME is no JSON: line 3, byte 57: unexpected 'x'". `at` is the library's position: 1 for the first byte.
 [[noreturn]] void no_json(std::string_view text, const JsonSource& source, size_t at);
 
-// Errors have the code source.code.
+// Errors have the code source.code. Json: nlohmann::json, or ordered_json. Only json.cc compiles the parser, which
+// takes seconds.
 template <class Json = nlohmann::ordered_json>
-Json parse_json(std::string_view text, const JsonSource& source) {
-  check_json(text, source);
-  try {
-    return Json::parse(text.begin(), text.end());
-  } catch (const typename Json::parse_error& e) {
-    no_json(text, source, e.byte);
-  } catch (const typename Json::exception&) {
-    fail(source.code, source.name, " holds a number that is too large");
-  }
-}
+Json parse_json(std::string_view text, const JsonSource& source);
 
 // An object whose members are read by name. It is a view, so `value` must outlive it. A missing member, or one of
 // another type, is an error: "NAME: tables[3].rows is missing". "NAME: " is left out if the source has no name.

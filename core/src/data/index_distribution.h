@@ -1,6 +1,8 @@
 // The distribution of rows in synthetic lookups.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string>
 
@@ -26,5 +28,15 @@ class IndexDistribution {
   double exponent_ = 0;
   double low_ = 0, high_ = 0, shortcut_ = 0;
 };
+
+inline int64_t IndexDistribution::operator()(sdk::Random& random) const {
+  if (!zipf_) return static_cast<int64_t>(random.below(static_cast<uint64_t>(rows_)));
+  for (;;) {
+    const double u = high_ + random.uniform() * (low_ - high_);
+    const double x = inverse(u);
+    const double k = std::min(std::max(std::floor(x + 0.5), 1.0), static_cast<double>(rows_));
+    if (k - x <= shortcut_ || u >= integral(k + 0.5) - std::pow(k, -exponent_)) return static_cast<int64_t>(k) - 1;
+  }
+}
 
 }  // namespace tessera::data

@@ -32,16 +32,6 @@ double IndexDistribution::inverse(double u) const {
   return exponent_ == 1 ? std::exp(u) : std::pow(1 + u * (1 - exponent_), 1 / (1 - exponent_));
 }
 
-int64_t IndexDistribution::operator()(sdk::Random& random) const {
-  if (!zipf_) return static_cast<int64_t>(random.below(static_cast<uint64_t>(rows_)));
-  for (;;) {
-    const double u = high_ + random.uniform() * (low_ - high_);
-    const double x = inverse(u);
-    const double k = std::min(std::max(std::floor(x + 0.5), 1.0), static_cast<double>(rows_));
-    if (k - x <= shortcut_ || u >= integral(k + 0.5) - std::pow(k, -exponent_)) return static_cast<int64_t>(k) - 1;
-  }
-}
-
 namespace {
 
 // logit = dense . weights + sum of a value per id. Each part is roughly normal with the given standard deviation.

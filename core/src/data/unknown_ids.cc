@@ -29,7 +29,7 @@ std::string UnknownIds::warning() const {
 UnknownIdCounter::UnknownIdCounter(const std::string& encoding) {
   if (encoding.empty()) return;
   const config::JsonSource source{"the encoding of columns", Code::kDataLoss};
-  const auto parsed = config::parse_json<nlohmann::ordered_json>(encoding, source);
+  const auto parsed = config::parse_json(encoding, source);
   for (const config::JsonObject& column : config::JsonObject(parsed, source).objects("columns")) {
     std::string ids;
     column.read("ids", ids);

@@ -45,7 +45,7 @@ std::string looked_up_columns(const ModelDescription& model) {
 std::string needed_columns(const ModelDescription& model) {
   const std::string looked_up = looked_up_columns(model);
   if (looked_up.empty()) return "";
-  const auto encoding = config::parse_json<nlohmann::ordered_json>(looked_up, {"the model's encoding of columns"});
+  const auto encoding = config::parse_json(looked_up, {"the model's encoding of columns"});
   std::vector<std::string> names;
   for (const auto& column : encoding["columns"]) {
     if (column["as"] == "label" || column["as"] == "weight" || column.contains("cross")) continue;

@@ -33,7 +33,7 @@ void tell(const ProcessGroup& group, const RankTarget& target) {
 RankTarget told(const ProcessGroup& group) {
   const config::JsonSource source{.name = "what rank 0 follows", .code = Code::kDataLoss};
   const std::string text = group.all_gather_text("", kLabel).at(0);
-  const auto parsed = config::parse_json<nlohmann::ordered_json>(text, source);
+  const auto parsed = config::parse_json(text, source);
   const config::JsonObject said(parsed, source);
   RankTarget out{.base = said.get<int64_t>("base"),
                  .number = said.get<int64_t>("number"),
