@@ -35,4 +35,24 @@ name = "c2"
 embedding_dim = 4
 )";
 
+// Compares a layer "states" with drawn items, and ranks all items for it.
+inline const std::string kItemHeads = R"([[layer]]
+name = "compared"
+type = "item_loss"
+inputs = ["states", "next", "drawn", "next:ids", "drawn:ids"]
+[[layer]]
+name = "ranks"
+type = "item_ranks"
+inputs = ["states", "all", "next:ids", "all:ids", "seen:ids"]
+options = {seen = true}
+[[head]]
+name = "loss"
+input = "compared"
+loss = "product"
+[[head]]
+name = "rank"
+input = "ranks"
+loss = "product"
+)";
+
 }  // namespace tessera::test

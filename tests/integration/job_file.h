@@ -42,6 +42,12 @@ class JobFile {
 
   std::string file(const std::string& name) const { return folder_.file(name); }
   std::string write(const std::string& name, const std::string& text) const { return folder_.write(name, text); }
+  // Writes the job `text`, in which DIR/ is the folder, and returns its path.
+  std::string write_job(std::string text) const {
+    const std::string mark = "DIR/";
+    for (size_t at = 0; (at = text.find(mark)) != std::string::npos;) text.replace(at, mark.size(), file(""));
+    return write("job.toml", text);
+  }
   std::string path() const { return file("job.toml"); }
   // The arguments that train it; without --nproc if `ranks` is 0.
   Arguments command(int ranks, const Arguments& more = {}) const {

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "job_file.h"
 #include "tessera/error.h"
 #include "tessera_program.h"
 
@@ -16,9 +17,9 @@ using testing::HasSubstr;
 constexpr const char* kJob = R"(
 job = {seed = 3, device = "cpu", threads = 1}
 model = {embedding_dim = 8}
-data = {reader = "csv", path = "PATH", batch = 64, epochs = 4, test = "last", test_fraction = 0.2}
+data = {reader = "csv", path = "DIR/rows.csv", batch = 64, epochs = 4, test = "last", test_fraction = 0.2}
 dense_optimizer = {name = "adam", learning_rate = 0.01}
-report = {json = "REPORT"}
+report = {json = "DIR/report.json"}
 [[column]]
 name = "clicked"
 as = "label"
@@ -37,10 +38,9 @@ options = {widths = [16, 1]}
 name = "buy"
 input = "buy"
 label = "bought"
-WHERE
 )";
 
-class ConditionalHeads : public testing::Test {
+class ConditionalHeads : public testing::Test, protected JobFile {
  protected:
   // Even users buy what was clicked, and odd users what was not, which nothing may learn.
   void SetUp() override {
@@ -49,19 +49,9 @@ class ConditionalHeads : public testing::Test {
       const int user = i * 7 % 40, clicked = i / 3 % 2;
       rows += str_cat(clicked, ",", (user % 2 == 0) == (clicked == 1) ? 1 : 0, ",u", user, "\n");
     }
-    folder_.write("rows.csv", rows);
+    write("rows.csv", rows);
   }
-  std::string job(const std::string& where) const {
-    std::string text = kJob;
-    for (const auto& [from, to] :
-         {std::pair<std::string, std::string>{"PATH", file("rows.csv")}, {"REPORT", file("r.json")}, {"WHERE", where}})
-      text.replace(text.find(from), from.size(), to);
-    return folder_.write("job.toml", text);
-  }
-  std::string file(const std::string& name) const { return folder_.file(name); }
-  json report() const { return json::parse(contents(file("r.json"))); }
-
-  TestFolder folder_;
+  std::string job(const std::string& where) const { return write_job(str_cat(kJob, where, '\n')); }
 };
 
 TEST_F(ConditionalHeads, OnlySamplesThatCountAreLearntAndJudged) {
@@ -112,9 +102,9 @@ TEST_F(ConditionalHeads, WrongLabels) {
 }
 
 TEST_F(ConditionalHeads, ThePresetMultipliesProbabilities) {
-  const std::string preset = folder_.write("esmm.toml", succeed({"model", "new", "esmm"}));
+  const std::string preset = write("esmm.toml", succeed({"model", "new", "esmm"}));
   succeed({"train", "--config", preset, "--save", file("esmm"), "--set", "data.samples=512", "--set",
-           "data.test_samples=64", "--set", str_cat("report.json=", file("r.json"))});
+           "data.test_samples=64", "--set", str_cat("report.json=", file("report.json"))});
   EXPECT_TRUE(report().at("test").contains("click_and_buy.auc"));
 }
 

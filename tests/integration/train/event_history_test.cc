@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "graph_job.h"
 #include "job_file.h"
 #include "tessera/error.h"
 #include "tessera_program.h"
@@ -20,7 +21,7 @@ using testing::HasSubstr;
 
 constexpr int kUsers = 40, kItems = 20;
 
-constexpr const char* kNextItem = R"(
+const std::string kNextItem = R"(
 job = {seed = 3, device = "cpu", threads = 1}
 comm = {backend = "tcp"}
 model = {embedding_dim = 8}
@@ -41,24 +42,7 @@ name = "states"
 type = "linear"
 inputs = ["items"]
 options = {width = 8}
-[[layer]]
-name = "compared"
-type = "item_loss"
-inputs = ["states", "next", "drawn", "next:ids", "drawn:ids"]
-[[layer]]
-name = "ranks"
-type = "item_ranks"
-inputs = ["states", "all", "next:ids", "all:ids", "seen:ids"]
-options = {seen = true}
-[[head]]
-name = "loss"
-input = "compared"
-loss = "product"
-[[head]]
-name = "rank"
-input = "ranks"
-loss = "product"
-)";
+)" + kItemHeads;
 
 constexpr const char* kNextColumns = R"(
 [[column]]

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "config/test_replaced.h"
+#include "job_file.h"
 #include "tessera/error.h"
 #include "tessera_program.h"
 
@@ -19,9 +21,9 @@ using testing::HasSubstr;
 constexpr const char* kJob = R"(
 job = {seed = 3, device = "cpu", threads = 1}
 model = {embedding_dim = 8}
-data = {reader = "csv", path = "PATH", batch = 128, epochs = 4, test = "last", test_fraction = 0.2}
+data = {reader = "csv", path = "DIR/rows.csv", batch = 128, epochs = 4, test = "last", test_fraction = 0.2}
 dense_optimizer = {name = "adam", learning_rate = 0.01}
-report = {json = "REPORT"}
+report = {json = "DIR/report.json"}
 [[column]]
 name = ["liked", "noise"]
 as = "label"
@@ -39,7 +41,7 @@ inputs = ["pooled"]
 options = {widths = [16, WIDTH]}
 )";
 
-class LossesOfHeads : public testing::Test {
+class LossesOfHeads : public testing::Test, protected JobFile {
  protected:
   // Items have one of three kinds. Each user likes one kind; nothing tells the noise.
   void SetUp() override {
@@ -48,22 +50,13 @@ class LossesOfHeads : public testing::Test {
       const int user = i * 7 % 20, item = i * 13 % 31, noise = (i * 2654435761u >> 13) % 2;
       rows += str_cat(user % 3 == item % 3 ? 1 : 0, ",", noise, ",", item % 3, ",u", user, ",i", item, "\n");
     }
-    folder_.write("rows.csv", rows);
+    write("rows.csv", rows);
   }
   // `width` values of the layer "top", and what follows.
   std::string job(int width, const std::string& rest) const {
-    std::string text = kJob + rest;
-    for (const auto& [from, to] : {std::pair<std::string, std::string>{"PATH", file("rows.csv")},
-                                   {"REPORT", file("r.json")},
-                                   {"WIDTH", std::to_string(width)}})
-      text.replace(text.find(from), from.size(), to);
-    return folder_.write("job.toml", text);
+    return write_job(replaced(kJob, "WIDTH", std::to_string(width)) + rest);
   }
-  std::string file(const std::string& name) const { return folder_.file(name); }
-  json report() const { return json::parse(contents(file("r.json"))); }
   double last_loss() const { return report().at("losses").back().get<double>(); }
-
-  TestFolder folder_;
 };
 
 // A parameter of one value in the newest checkpoint.

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "graph_job.h"
 #include "job_file.h"
 #include "spawn.h"
 #include "tessera/config.h"
@@ -227,7 +228,7 @@ TEST_F(SequenceModels, SayWhatASequenceIsNot) {
   EXPECT_THAT(refused("max_length = 3", "max_length = 2"), HasSubstr("truncate the lists or raise it"));
 }
 
-constexpr const char* kNextItem = R"(
+const std::string kNextItem = R"(
 job = {seed = 3, device = "cpu", threads = 1}
 comm = {backend = "tcp"}
 model = {embedding_dim = 8}
@@ -251,24 +252,7 @@ name = "states"
 type = "linear"
 inputs = ["placed"]
 options = {width = 8}
-[[layer]]
-name = "compared"
-type = "item_loss"
-inputs = ["states", "next", "drawn", "next:ids", "drawn:ids"]
-[[layer]]
-name = "ranks"
-type = "item_ranks"
-inputs = ["states", "all", "next:ids", "all:ids", "seen:ids"]
-options = {seen = true}
-[[head]]
-name = "loss"
-input = "compared"
-loss = "product"
-[[head]]
-name = "rank"
-input = "ranks"
-loss = "product"
-)";
+)" + kItemHeads;
 
 // The jobs that are shipped name components, not the files that have them.
 TEST(ShippedJobs, RequireComponentsThatExist) {

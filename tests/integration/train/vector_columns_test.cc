@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "config/test_replaced.h"
+#include "job_file.h"
 #include "tessera/error.h"
 #include "tessera_program.h"
 
@@ -16,9 +18,9 @@ using testing::HasSubstr;
 constexpr const char* kVectorJob = R"(
 job = {seed = 3, device = "cpu", threads = 1}
 model = {embedding_dim = 8}
-data = {reader = "csv", path = "PATH", batch = 100, epochs = 8, test = "last", test_fraction = 0.2}
+data = {reader = "csv", path = "DIR/rows.csv", batch = 100, epochs = 8, test = "last", test_fraction = 0.2}
 dense_optimizer = {name = "adam", learning_rate = 0.02}
-report = {json = "REPORT"}
+report = {json = "DIR/report.json"}
 [[column]]
 name = "liked"
 as = "label"
@@ -55,14 +57,14 @@ input = "top"
 label = "liked"
 )";
 
-class VectorColumns : public testing::Test {
+class VectorColumns : public testing::Test, protected JobFile {
  protected:
   void SetUp() override {
-    write([](int) { return ""; });
+    write_rows([](int) { return ""; });
   }
   // Rows whose label is the product of signs of the two vectors. `wrong` replaces a row's photo unless it gives "".
   template <class Wrong>
-  void write(const Wrong& wrong) {
+  void write_rows(const Wrong& wrong) {
     std::string rows = "liked,photo,price,words,user\n";
     for (int i = 0; i < 2000; ++i) {
       const int a = i * 7 % 2, b = i / 3 % 2;
@@ -71,21 +73,12 @@ class VectorColumns : public testing::Test {
       rows += str_cat(a == b ? 1 : 0, ",", photo.empty() ? whole : photo, ",", i % 10, ",", b == 0 ? "1;0" : "0;1",
                       ",u", i % 5, "\n");
     }
-    folder_.write("rows.csv", rows);
+    write("rows.csv", rows);
   }
   std::string job(const std::string& keys = "", const std::string& from = "", const std::string& to = "") const {
-    std::string text = kVectorJob;
-    for (const auto& [was, is] : {std::pair<std::string, std::string>{"PATH", file("rows.csv")},
-                                  {"REPORT", file("r.json")},
-                                  {"KEYS", keys},
-                                  {from, to}})
-      text.replace(text.find(was), was.size(), is);
-    return folder_.write("job.toml", text);
+    return write_job(replaced(replaced(kVectorJob, "KEYS", keys), from, to));
   }
-  std::string file(const std::string& name) const { return folder_.file(name); }
-  double auc() const { return json::parse(contents(file("r.json"))).at("test").at("auc").get<double>(); }
-
-  TestFolder folder_;
+  double auc() const { return report().at("test").at("auc").get<double>(); }
 };
 
 // The score of a file's last row, as text.
@@ -110,14 +103,14 @@ TEST_F(VectorColumns, AreInputsOfLayers) {
 
 // An error names the row, the width that it has, and what to do.
 TEST_F(VectorColumns, HaveTheirWidthInEveryRow) {
-  write([](int i) { return i == 41 ? "0.5 0.25" : ""; });
+  write_rows([](int i) { return i == 41 ? "0.5 0.25" : ""; });
   expect_refused({"train", "--config", job()},
                  HasSubstr("row 42, column \"photo\": the vector has 2 numbers, but the [[column]] says width = 3"));
-  write([](int i) { return i == 7 ? "\"\"" : ""; });
+  write_rows([](int i) { return i == 7 ? "\"\"" : ""; });
   expect_refused({"train", "--config", job()}, HasSubstr("row 8, column \"photo\": the vector has 0 numbers, but the "
                                                          "[[column]] says width = 3; set missing to a number"));
   succeed({"train", "--config", job("missing = 0")});
-  write([](int i) { return i == 9 ? "0.5 x 0.1" : ""; });
+  write_rows([](int i) { return i == 9 ? "0.5 x 0.1" : ""; });
   expect_refused({"train", "--config", job()}, HasSubstr("row 10, column \"photo\""));
 }
 
@@ -135,7 +128,7 @@ TEST_F(VectorColumns, RefuseWhatMakesNoSense) {
   expect_refused({"train", "--config", job("", "[\"photo\", \"title\"]", "[\"foto\", \"title\"]")},
                  HasSubstr("the column \"photo\" is a vector, and no layer takes it"));
   const std::string whole = contents(job());
-  expect_refused({"train", "--config", folder_.write("dlrm.toml", whole.substr(0, whole.find("[[layer]]")))},
+  expect_refused({"train", "--config", write("dlrm.toml", whole.substr(0, whole.find("[[layer]]")))},
                  HasSubstr("the column \"photo\" is a vector, which a DLRM does not take: write [[layer]]s"));
 }
 
