@@ -60,9 +60,8 @@ TEST_F(ModelExport, WritesInputsOutputsAndTables) {
 TEST_F(ModelExport, TakesLayersWithOptionsOfTraining) {
   const std::string model = trained("dcn_v2", {"--set", R"(layer.cross.options={layers = 3, precision = "float32"})"});
   EXPECT_THAT(succeed({"model", "export", model, "--onnx", file("p.onnx")}), HasSubstr("outputs: click"));
-  const std::string sequences =
-      trained("sasrec", {"--set", "layer.q1.options={width = 16, init_std = 0.02}", "--set",
-                         "layer.attention1.options={heads = 2, dropout = 0.1}"});
+  const std::string sequences = trained("sasrec", {"--set", "layer.q1.options={width = 16, init_std = 0.02}", "--set",
+                                                   "layer.attention1.options={heads = 2, dropout = 0.1}"});
   EXPECT_THAT(succeed({"model", "export", sequences, "--onnx", file("s.onnx")}), HasSubstr("outputs: click"));
 }
 
