@@ -9,6 +9,8 @@ namespace tessera {
 GradientBuckets::GradientBuckets(ParameterList parameters, std::shared_ptr<ProcessGroup> group, int64_t bytes)
     : parameters_(std::move(parameters)), group_(std::move(group)) {
   if (group_->world_size() == 1) return;
+  for (size_t i = 0; i < parameters_.size(); ++i) place_of_.emplace(parameters_[i].get(), i);
+  finished_.resize(parameters_.size());
   for (size_t first = 0; first < parameters_.size();) {
     Bucket bucket{first, first, {}, 0, {}};
     DeviceStream* const place = parameters_[first]->value.stream();
@@ -35,12 +37,12 @@ CallSite GradientBuckets::site_of(const Bucket& bucket) {
 
 void GradientBuckets::finished(const ParameterList& parameters) {
   if (buckets_.empty()) return;
-  for (const ParameterPtr& p : parameters) finished_.insert(p.get());
+  for (const ParameterPtr& p : parameters) finished_[place_of_.at(p.get())] = true;
   for (; started_ < buckets_.size(); ++started_) {
     Bucket& next = buckets_[buckets_.size() - 1 - started_];
     if (next.buffer.stream() != nullptr) return;
     for (size_t i = next.first; i < next.last; ++i) {
-      if (!finished_.contains(parameters_[i].get())) return;
+      if (!finished_[i]) return;
     }
     start(next);
   }
@@ -60,7 +62,7 @@ void GradientBuckets::all_reduce(float scale) {
     end(bucket, scale);
   }
   started_ = 0;
-  finished_.clear();
+  finished_.assign(parameters_.size(), false);
 }
 
 void GradientBuckets::start(Bucket& bucket) const {

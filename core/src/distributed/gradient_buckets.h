@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <memory>
-#include <unordered_set>
+#include <unordered_map>
 #include <vector>
 
 #include "tessera/optim.h"
@@ -40,9 +40,10 @@ class GradientBuckets {
   ParameterList parameters_;
   std::shared_ptr<ProcessGroup> group_;
   std::vector<Bucket> buckets_;
-  size_t started_ = 0;                             // buckets, from the last one on
-  std::unordered_set<const Parameter*> finished_;  // that are in no started bucket
-  std::vector<tsr_parameter_update> updates_;      // scratch
+  size_t started_ = 0;                                     // buckets, from the last one on
+  std::unordered_map<const Parameter*, size_t> place_of_;  // in parameters_
+  std::vector<bool> finished_;                             // by the same place
+  std::vector<tsr_parameter_update> updates_;              // scratch
 };
 
 }  // namespace tessera

@@ -256,10 +256,9 @@ Tensor ModelTrainer::train_dense(const Batch& batch, const Tensor& pooled, const
   }
   losses_.push_back(loss);
   if (!std::isfinite(loss)) refuse_loss(loss, batch, pooled);
-  Tensor grad_pooled = sums_ ? layers_.backward(losses_of_heads_->gradients())
-                             : layers_.backward(losses_of_heads_->gradients(), [&](const ParameterList& of_layer) {
-                                 parallel_->gradients_finished(of_layer);
-                               });
+  LayerGraph::FinishedGradients finished;
+  if (!sums_) finished = [&](const ParameterList& of_layer) { parallel_->gradients_finished(of_layer); };
+  Tensor grad_pooled = layers_.backward(losses_of_heads_->gradients(), finished);
   if (!sums_) parallel_->gradients_finished();  // with the heads' learnt weights
   watch.lap(dense_backward_, "dense backward");
   return grad_pooled;
