@@ -164,7 +164,7 @@ def contract(args):
 
 
 def read_golden(path):
-    out = {}
+    out, block = {}, []
     for line in path.read_text().splitlines():
         if line.startswith("  "):
             block.append(line)

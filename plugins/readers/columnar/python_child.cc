@@ -15,14 +15,18 @@
 #include <chrono>
 #include <cmath>
 #include <new>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
 
-#include "columnar/python_script.h"
+#include "columnar/frames_script.h"
 
 namespace tessera_readers {
 namespace {
+
+// Precedes the first frame (frames.py), because Python's start-up files may print something.
+constexpr std::string_view kGreeting = "tessera-arrow-frames-1\n";
 
 std::string system_says(int code) { return std::error_code(code, std::generic_category()).message(); }
 
@@ -62,7 +66,7 @@ class Spawn {
   Spawn& operator=(const Spawn&) = delete;
 
   int run(std::string program, pid_t* pid) {
-    std::string script(kPythonScript), option = "-c";
+    std::string script(kFramesScript), option = "-c";
     const std::array<char*, 4> arguments = {program.data(), option.data(), script.data(), nullptr};
     return posix_spawnp(pid, program.c_str(), &actions_, &attributes_, arguments.data(), environ);
   }
@@ -189,7 +193,7 @@ void PythonChild::read(void* to, int64_t bytes) {
 void PythonChild::skip_to_greeting() {
   constexpr size_t kMost = 1 << 16;
   std::string seen;
-  while (!seen.ends_with(kPythonGreeting)) {
+  while (!seen.ends_with(kGreeting)) {
     if (seen.size() > kMost) lose("has printed unexpected output");
     char next = 0;
     read(&next, 1);

@@ -1,4 +1,4 @@
-// A Python process that runs python_script.h, and the frames with which it answers.
+// A Python process that runs frames.py, and the frames with which it answers.
 #pragma once
 
 #include <sys/types.h>

@@ -1,4 +1,4 @@
-// Files that pyarrow reads in a Python process (python_script.h), as arrays of Arrow's C data interface.
+// Files that pyarrow reads in a Python process (frames.py), as arrays of Arrow's C data interface.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>

@@ -1,37 +1,29 @@
-// The program that a Python process runs to read files with pyarrow, and its protocol.
-//
-// It takes one command per line from standard input, and answers each with one frame on standard output:
-//
-//   open ID KIND PATH        opens a file: parquet or arrow, its path in
-//                            hexadecimal digits                          'O': the schema and the units
-//   list ENDINGS URL         the files of an object store that the URL
-//                            means, by the ends of their names           'L': their names
-//   close ID                                                            no answer
-//   read ID UNIT ROWS C,C    begins a unit's batches of these columns   'R'
-//   next                     the next batch                             'B': its arrays; 'E': there are no more
-//
-// A frame is four int64, kind, size of the head, size of the body, 0, and these bytes; 'X' is an error, whose head is
-// its text. Numbers in heads are int64, texts are their size and their bytes. Schemas and arrays are trees, parents
-// first, as in Arrow's C data interface:
-//
-//   schema   format, name, number of children, 1 if a dictionary follows the children
-//   array    length, null count, offset, number of buffers, number of children, 1 if there is a dictionary; the size of
-//            each buffer, -1 if there is none
-//
-// The body has the buffers in this order, each padded to 64 bytes.
-#pragma once
-
-#include <string_view>
-
-namespace tessera_readers {
-
-// Precedes the first frame, because Python's start-up files may print something.
-inline constexpr std::string_view kPythonGreeting = "tessera-arrow-frames-1\n";
-
-inline constexpr std::string_view kPythonScript = R"py(
+# The program that a Python process runs to read files with pyarrow, and its protocol.
+#
+# It takes one command per line from standard input, and answers each with one frame on standard output:
+#
+#   open ID KIND PATH        opens a file: parquet or arrow, its path in
+#                            hexadecimal digits                          'O': the schema and the units
+#   list ENDINGS URL         the files of an object store that the URL
+#                            means, by the ends of their names           'L': their names
+#   close ID                                                            no answer
+#   read ID UNIT ROWS C,C    begins a unit's batches of these columns   'R'
+#   next                     the next batch                             'B': its arrays; 'E': there are no more
+#
+# A frame is four int64, kind, size of the head, size of the body, 0, and these bytes; 'X' is an error, whose head is
+# its text. Numbers in heads are int64, texts are their size and their bytes. Schemas and arrays are trees, parents
+# first, as in Arrow's C data interface:
+#
+#   schema   format, name, number of children, 1 if a dictionary follows the children
+#   array    length, null count, offset, number of buffers, number of children, 1 if there is a dictionary; the size of
+#            each buffer, -1 if there is none
+#
+# The body has the buffers in this order, each padded to 64 bytes.
 import sys
 sys.path = [p for p in sys.path if p]  # not the current folder, whose modules are others
-import ctypes, os, struct
+import ctypes
+import os
+import struct
 
 P = ctypes.c_void_p
 class CSchema(ctypes.Structure):
@@ -278,7 +270,8 @@ def answer(line):
 
 files, batches = {}, iter(())
 try:
-    import pyarrow, pyarrow.ipc
+    import pyarrow
+    import pyarrow.ipc
     missing = None
 except ImportError as e:
     missing = str(e)
@@ -296,6 +289,3 @@ try:
 except (BrokenPipeError, KeyboardInterrupt):
     pass
 os._exit(0)
-)py";
-
-}  // namespace tessera_readers

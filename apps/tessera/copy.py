@@ -1,12 +1,14 @@
-// The Python of tessera copy. Arguments: FROM, TO, and 1 if files that are there already are copied again.
-#pragma once
-
-namespace tessera::cli {
-
-inline constexpr char kCopyScript[] = R"py(
+# Copies files of an object store or an HTTP server, for `tessera copy`, which starts it.
+# Arguments: FROM, TO, and 1 if files that are there already are copied again.
 import sys
 sys.path = [p for p in sys.path if p]  # not the current folder, whose modules are others
-import email.utils, os, shutil, tempfile, time, urllib.error, urllib.parse, urllib.request
+import email.utils
+import os
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
 
 WAIT_S = 60       # for an http server's next bytes
 PIECE = 4 << 20   # bytes that are copied at once
@@ -218,6 +220,3 @@ except Exception as e:
 sys.stdout.flush()
 sys.stderr.flush()
 os._exit(status)  # threads of a store's library may still wait
-)py";
-
-}  // namespace tessera::cli
