@@ -40,16 +40,11 @@ class GpuDotInteraction : public sdk::Module {
   static constexpr const char* kLayer = "dot_interaction";
   static void probe(sdk::Host) { require_device(); }
 
-  const std::vector<sdk::Parameter>& parameters() const override { return parameters_; }
   std::vector<sdk::Value> outputs(std::span<const sdk::Value> inputs) const override {
     return sdk::InteractionShape::outputs(inputs);
   }
   void forward(const sdk::ModuleCall& args, tsr_module_context** context) override;
   void backward(const sdk::ModuleCall& args, tsr_module_context* context) override;
-  void release(tsr_module_context*) noexcept override {}
-
- private:
-  std::vector<sdk::Parameter> parameters_;
 };
 
 class GpuCross : public sdk::Module {

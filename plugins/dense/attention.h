@@ -37,7 +37,6 @@ class Attention : public tessera::sdk::Module {
   std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
   void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
   void backward(const tessera::sdk::ModuleCall& call, tsr_module_context* context) override;
-  void release(tsr_module_context*) noexcept override {}
 
  private:
   // A call's inputs. Rows of a head are `width` values of each row of a sequence.

@@ -13,7 +13,6 @@ namespace tessera_dense {
 class Stateless : public tessera::sdk::Module {
  public:
   static constexpr bool kRowByRow = true;
-  const std::vector<tessera::sdk::Parameter>& parameters() const override { return none_; }
   void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override {
     compute(call);
     if (context) *context = reinterpret_cast<tsr_module_context*>(this);
@@ -21,14 +20,12 @@ class Stateless : public tessera::sdk::Module {
   void backward(const tessera::sdk::ModuleCall& call, tsr_module_context*) override {
     if (!nothing_comes_back(call)) compute_back(call);
   }
-  void release(tsr_module_context*) noexcept override {}
 
  protected:
   virtual void compute(const tessera::sdk::ModuleCall& call) = 0;
   virtual void compute_back(const tessera::sdk::ModuleCall& call) = 0;
 
  private:
-  std::vector<tessera::sdk::Parameter> none_;
 };
 
 // "concat": concatenates the inputs.
@@ -51,16 +48,13 @@ class Split : public tessera::sdk::Module {
  public:
   static constexpr bool kRowByRow = true;
   explicit Split(const tessera::sdk::Setup& setup);
-  const std::vector<tessera::sdk::Parameter>& parameters() const override { return none_; }
   std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
   void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
   void backward(const tessera::sdk::ModuleCall& call, tsr_module_context*) override;
-  void release(tsr_module_context*) noexcept override {}
 
  private:
   std::vector<int64_t> widths_;
   Joined joined_;
-  std::vector<tessera::sdk::Parameter> none_;
 };
 
 // "sum" and "product", element by element, of inputs with one width.

@@ -18,7 +18,6 @@ class DotInteraction : public tessera::sdk::Module {
     tessera::sdk::joined_width(setup.options);  // the value is not needed, because the inputs give their widths
   }
 
-  const std::vector<tessera::sdk::Parameter>& parameters() const override { return parameters_; }
   std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override {
     const std::vector<int64_t> widths = tessera::sdk::dense_widths(inputs, "dot_interaction");
     if (widths.size() <= 2) return tessera::sdk::InteractionShape::outputs(inputs);
@@ -27,7 +26,6 @@ class DotInteraction : public tessera::sdk::Module {
   }
   void forward(const tessera::sdk::ModuleCall& args, tsr_module_context** context) override;
   void backward(const tessera::sdk::ModuleCall& args, tsr_module_context* context) override;
-  void release(tsr_module_context*) noexcept override {}
 
  private:
   using Shape = tessera::sdk::InteractionShape;
@@ -39,7 +37,6 @@ class DotInteraction : public tessera::sdk::Module {
   tessera::sdk::Host host_;
   const Loops& loops_;
   Joined pooled_;  // all inputs except the first
-  std::vector<tessera::sdk::Parameter> parameters_;
   Floats scratch_;
 };
 

@@ -43,7 +43,6 @@ class ItemLoss : public tessera::sdk::Module {
   static constexpr bool kTakesSplit = true;
   explicit ItemLoss(const tessera::sdk::Setup& setup);
 
-  const std::vector<tessera::sdk::Parameter>& parameters() const override { return none_; }
   const std::vector<tessera::sdk::Parameter>& buffers() const override { return buffers_; }
   std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
   void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
@@ -117,7 +116,7 @@ class ItemLoss : public tessera::sdk::Module {
   int64_t items_;    // of gbce
   int64_t counted_;  // items whose numbers are counted for log_q; 0: none
   Places places_;
-  std::vector<tessera::sdk::Parameter> none_, buffers_;
+  std::vector<tessera::sdk::Parameter> buffers_;
   ContextPool<Context> contexts_;
   std::optional<SplitSoftmax> split_softmax_;  // with "split"
 

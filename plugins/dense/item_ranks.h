@@ -20,11 +20,9 @@ class ItemRanks : public tessera::sdk::Module {
   static constexpr bool kTakesSplit = true;
   explicit ItemRanks(const tessera::sdk::Setup& setup);
 
-  const std::vector<tessera::sdk::Parameter>& parameters() const override { return none_; }
   std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
   void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
   void backward(const tessera::sdk::ModuleCall& call, tsr_module_context*) override;
-  void release(tsr_module_context*) noexcept override {}
 
  private:
   struct Work;
@@ -42,7 +40,6 @@ class ItemRanks : public tessera::sdk::Module {
 
   tessera::sdk::Host host_;
   bool all_, ties_last_, seen_;
-  std::vector<tessera::sdk::Parameter> none_;
   std::vector<int64_t> ids_;  // of the candidates
   IdIndex index_;
   Floats states_, scratch_;

@@ -12,11 +12,9 @@ namespace tessera_dense {
 // groups, integer [batch, 1].
 class LabelLoss : public tessera::sdk::Module {
  public:
-  const std::vector<tessera::sdk::Parameter>& parameters() const override { return none_; }
   std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
   void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
   void backward(const tessera::sdk::ModuleCall& call, tsr_module_context* context) override;
-  void release(tsr_module_context*) noexcept override {}
 
  protected:
   struct Samples {
@@ -39,7 +37,6 @@ class LabelLoss : public tessera::sdk::Module {
   Samples samples_of(const tessera::sdk::ModuleCall& call) const;
   int64_t width_;
   bool groups_;
-  std::vector<tessera::sdk::Parameter> none_;
 };
 
 // "hinge": max(0, margin - t x), t = 1 for the label 1 and -1 for 0. Option "margin" (1).

@@ -29,7 +29,6 @@ class SampledSoftmax : public tessera::sdk::Module {
  public:
   explicit SampledSoftmax(const tessera::sdk::Setup& setup);
 
-  const std::vector<tessera::sdk::Parameter>& parameters() const override { return none_; }
   std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
   void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
   void backward(const tessera::sdk::ModuleCall& call, tsr_module_context* context) override;
@@ -53,7 +52,6 @@ class SampledSoftmax : public tessera::sdk::Module {
 
   tessera::sdk::Host host_;
   float scale_;  // 1 / temperature
-  std::vector<tessera::sdk::Parameter> none_;
   ContextPool<Context> contexts_;
   Floats scratch_;
 };
@@ -67,11 +65,9 @@ class PairwiseLoss : public tessera::sdk::Module {
  public:
   explicit PairwiseLoss(const tessera::sdk::Setup& setup);
 
-  const std::vector<tessera::sdk::Parameter>& parameters() const override { return none_; }
   std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
   void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
   void backward(const tessera::sdk::ModuleCall& call, tsr_module_context* context) override;
-  void release(tsr_module_context*) noexcept override {}
 
  private:
   // Calls body(larger, smaller) for every pair, in an order that depends only on labels and groups; returns the number
@@ -80,7 +76,6 @@ class PairwiseLoss : public tessera::sdk::Module {
   int64_t each_pair(const tessera::sdk::ModuleCall& call, const Body& body);
   bool hinge_;
   float margin_;
-  std::vector<tessera::sdk::Parameter> none_;
   std::vector<int64_t> order_;
 
  protected:

@@ -15,7 +15,6 @@ class CodeLayer : public tessera::sdk::Module {
   const std::vector<tessera::sdk::Parameter>& parameters() const override { return parameters_; }
   void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
   void backward(const tessera::sdk::ModuleCall& call, tsr_module_context*) override;
-  void release(tsr_module_context*) noexcept override {}
 
  protected:
   explicit CodeLayer(const tessera::sdk::Setup& setup)

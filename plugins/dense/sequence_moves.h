@@ -36,7 +36,6 @@ class MovesRows : public tessera::sdk::Module {
     if (context) *context = reinterpret_cast<tsr_module_context*>(this);
   }
   void backward(const tessera::sdk::ModuleCall& call, tsr_module_context*) override;
-  void release(tsr_module_context*) noexcept override {}
 
  protected:
   explicit MovesRows(const tessera::sdk::Setup& setup) : loops_(choose_loops()) {

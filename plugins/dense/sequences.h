@@ -73,7 +73,6 @@ class SequenceLayer : public tessera::sdk::Module {
   std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
   void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
   void backward(const tessera::sdk::ModuleCall& call, tsr_module_context* context) override;
-  void release(tsr_module_context*) noexcept override {}
 
  protected:
   SequenceLayer(const tessera::sdk::Setup& setup, const char* layer)

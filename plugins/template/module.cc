@@ -56,7 +56,6 @@ class Linear : public Module {
       }
     }
   }
-  void release(tsr_module_context*) noexcept override {}
 
  private:
   int64_t in_ = 0, out_;

@@ -72,7 +72,6 @@ class Linear : public Module {
       if (has("forgets_a_sample") && n + 2 == batch) break;
     }
   }
-  void release(tsr_module_context*) noexcept override {}
 
  private:
   bool started_ = false;
@@ -85,7 +84,6 @@ class Linear : public Module {
 // Keeps the last three rows of each sample.
 class Newest : public Module {
  public:
-  const std::vector<Parameter>& parameters() const override { return none_; }
   std::vector<Value> outputs(std::span<const Value> inputs) const override {
     if (inputs.size() != 1 || !inputs[0].jagged || !same_dtype(inputs[0].dtype, dtype_of<float>()))
       fail(TSR_INVALID_ARGUMENT, "it takes one sequence");
@@ -113,7 +111,6 @@ class Newest : public Module {
                   count * width, dx + from * width);
     });
   }
-  void release(tsr_module_context*) noexcept override {}
 
  private:
   static constexpr int64_t kKept = 3;
@@ -125,7 +122,6 @@ class Newest : public Module {
       body(s, offsets[s + 1] - count, count, call.inputs[0].shape[1]);
     }
   }
-  std::vector<Parameter> none_;
 };
 
 // Returns values that the SDK would refuse.

@@ -56,7 +56,6 @@ class Newest : public Module {
       }
     }
   }
-  void release(tsr_module_context*) noexcept override {}
 
  private:
   int64_t kept_of(const ModuleCall& call, int64_t sample) const {

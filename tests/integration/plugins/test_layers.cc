@@ -63,7 +63,6 @@ class Norm final : public Module {
       }
     }
   }
-  void release(tsr_module_context*) noexcept override {}
 
  private:
   // Means of the columns over all ranks.
@@ -83,7 +82,6 @@ class Norm final : public Module {
 
 class Mixed final : public Module {
  public:
-  const std::vector<Parameter>& parameters() const override { return none_; }
   std::vector<Value> outputs(std::span<const Value> inputs) const override {
     if (inputs.size() != 2 || !inputs[0].jagged || inputs[1].jagged ||
         !same_dtype(inputs[1].dtype, dtype_of<int64_t>()))
@@ -116,10 +114,8 @@ class Mixed final : public Module {
       }
     }
   }
-  void release(tsr_module_context*) noexcept override {}
 
  private:
-  std::vector<Parameter> none_;
 };
 
 class Blend final : public Module {
@@ -164,7 +160,6 @@ class Blend final : public Module {
       }
     }
   }
-  void release(tsr_module_context*) noexcept override {}
 
  private:
   std::vector<int64_t> widths_;
@@ -177,7 +172,6 @@ class Blend final : public Module {
 class Ragged final : public Module {
  public:
   explicit Ragged(Options& options) : fault_(options.string("fault", "")) {}
-  const std::vector<Parameter>& parameters() const override { return none_; }
   std::vector<Value> outputs(std::span<const Value> inputs) const override {
     if (inputs.size() != 3 || !inputs[0].jagged || !inputs[1].has_rows_of(inputs[0]) || !inputs[2].jagged ||
         !same_dtype(inputs[1].dtype, dtype_of<int64_t>()) || inputs[2].width != inputs[0].width)
@@ -230,7 +224,6 @@ class Ragged final : public Module {
 
  private:
   std::string fault_;
-  std::vector<Parameter> none_;
 };
 
 class Odd final : public Module {
@@ -240,7 +233,6 @@ class Odd final : public Module {
   std::vector<Value> outputs(std::span<const Value>) const override { return {{1}}; }
   void forward(const ModuleCall&, tsr_module_context**) override {}
   void backward(const ModuleCall&, tsr_module_context*) override {}
-  void release(tsr_module_context*) noexcept override {}
   const std::string fault;
 
  private:

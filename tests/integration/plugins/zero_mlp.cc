@@ -14,7 +14,6 @@ class ZeroMlp final : public Module {
   explicit ZeroMlp(Options& options) : width_(options.integers("layers", {0, 1}).back()) {
     options.string("final_activation", "");
   }
-  const std::vector<Parameter>& parameters() const override { return none_; }
   std::vector<Value> outputs(std::span<const Value>) const override { return {{width_}}; }
   void forward(const ModuleCall& args, tsr_module_context**) override { clear(args.outputs[0]); }
   void backward(const ModuleCall& args, tsr_module_context*) override {
@@ -22,13 +21,11 @@ class ZeroMlp final : public Module {
       if (grad.data != nullptr) clear(grad);
     }
   }
-  void release(tsr_module_context*) noexcept override {}
 
  private:
   static void clear(const DLTensor& tensor) {
     for (float& value : elements<float>(tensor, "values")) value = 0;
   }
-  std::vector<Parameter> none_;
   int64_t width_;
 };
 

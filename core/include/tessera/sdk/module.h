@@ -108,12 +108,9 @@ struct ModuleCall {
 class Module {
  public:
   virtual ~Module() = default;
-  // Constant after construction, as are buffers.
-  virtual const std::vector<Parameter>& parameters() const = 0;
-  virtual const std::vector<Parameter>& buffers() const {
-    static const std::vector<Parameter> none;
-    return none;
-  }
+  // Constant after construction, as are buffers; none unless a layer says so.
+  virtual const std::vector<Parameter>& parameters() const { return none(); }
+  virtual const std::vector<Parameter>& buffers() const { return none(); }
   // Outputs for such inputs. Throws Failure if inputs do not fit.
   virtual std::vector<Value> outputs(std::span<const Value> inputs) const = 0;
   // Writes the most rows that each output with offsets of its own can have. Only sizes of `call` may be read.
@@ -123,8 +120,9 @@ class Module {
   // `context` NULL: no backward follows.
   virtual void forward(const ModuleCall& call, tsr_module_context** context) = 0;
   virtual void backward(const ModuleCall& call, tsr_module_context* context) = 0;
-  // Frees a context or keeps it for the next forward. The caller calls it after backward, or instead of it.
-  virtual void release(tsr_module_context* context) noexcept = 0;
+  // Frees a context or keeps it for the next forward. The caller calls it after backward, or instead of it. A layer
+  // whose forward makes no contexts has nothing to free.
+  virtual void release(tsr_module_context* /*context*/) noexcept {}
 
   static constexpr const char* kKind = TSR_MODULE_KIND;
   static constexpr uint32_t kFlags = 0;
@@ -132,6 +130,10 @@ class Module {
   static const tsr_module table;
 
  private:
+  static const std::vector<Parameter>& none() {
+    static const std::vector<Parameter> parameters;
+    return parameters;
+  }
   template <class C>
   static Module& of(void* self) {
     return *static_cast<C*>(self);
