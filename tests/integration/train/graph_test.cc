@@ -57,13 +57,39 @@ std::string refused_by(const std::function<void()>& body) {
 }
 
 // The sum of all heads' values times fixed factors.
-double weighed(LayerGraph& graph, const Tensor& dense, const Tensor& pooled, const std::vector<Tensor>& factors) {
+double weighed(const std::vector<Tensor>& heads, const std::vector<Tensor>& factors) {
   double sum = 0;
-  const std::vector<Tensor>& heads = graph.forward(dense, pooled, true);
-  for (size_t h = 0; h < heads.size(); ++h) {
+  for (size_t h = 0; h < factors.size(); ++h) {
     for (int64_t i = 0; i < heads[h].numel(); ++i) sum += heads[h].item(i) * factors[h].item(i);
   }
   return sum;
+}
+
+// The slope of value() in x.
+double slope(float& x, float step, const std::function<double()>& value) {
+  const float before = x;
+  x = before + step;
+  const double above = value();
+  x = before - step;
+  const double below = value();
+  x = before;
+  return (above - below) / (2 * step);
+}
+
+// Compares the gradients of rows with slopes of value(), which runs the graph forward.
+void expect_sequence_gradients(LayerGraph& graph, const std::vector<DenseInput>& rows,
+                               const std::vector<Tensor>& factors, const std::function<double()>& value) {
+  value();
+  graph.backward(factors);
+  std::vector<Tensor> got;
+  for (const Tensor& gradient : graph.sequence_gradients()) got.push_back(gradient.clone());
+  ASSERT_EQ(got.size(), rows.size());
+  for (size_t k = 0; k < rows.size(); ++k) {
+    ASSERT_EQ(got[k].shape(), rows[k].values.shape());
+    for (int64_t i = 0; i < got[k].numel(); ++i)
+      EXPECT_NEAR(got[k].item(i), slope(rows[k].values.data<float>()[i], 1.0f / 128, value), 8e-3)
+          << "sequence " << k << ", value " << i;
+  }
 }
 
 TEST(LayerGraphs, HaveTheGradientsOfDifferences) {
@@ -72,17 +98,9 @@ TEST(LayerGraphs, HaveTheGradientsOfDifferences) {
   const Tensor dense = random_matrix(kBatch, 3, 1), pooled = random_matrix(kBatch, 9, 2);
   const std::vector<Tensor> factors = {random_matrix(kBatch, 3, 3), random_matrix(kBatch, 1, 4),
                                        random_matrix(kBatch, 6, 5)};
-  const auto difference = [&](float& x) {
-    constexpr float kStep = 1.0f / 64;
-    const float before = x;
-    x = before + kStep;
-    const double above = weighed(graph, dense, pooled, factors);
-    x = before - kStep;
-    const double below = weighed(graph, dense, pooled, factors);
-    x = before;
-    return (above - below) / (2 * kStep);
-  };
-  weighed(graph, dense, pooled, factors);
+  const auto value = [&] { return weighed(graph.forward(dense, pooled, true), factors); };
+  const auto difference = [&](float& x) { return slope(x, 1.0f / 64, value); };
+  value();
   const Tensor got = graph.backward(factors).clone();
   ASSERT_EQ(got.shape(), pooled.shape());
   ASSERT_EQ(graph.parameters().size(), 4u);
@@ -115,29 +133,8 @@ TEST(LayerGraphs, HaveTheGradientsOfSequences) {
   const Tensor seen = random_matrix(5, 3, 3), wanted = random_matrix(3, 3, 4);
   const std::vector<DenseInput> rows = {{seen, Tensor::from(std::vector<int64_t>{0, 2, 2, 5})},
                                         {wanted, Tensor::from(std::vector<int64_t>{0, 1, 2, 3})}};
-  const auto value = [&] {
-    double sum = 0;
-    const Tensor& out = graph.forward(dense, pooled, true, rows)[0];
-    for (int64_t i = 0; i < out.numel(); ++i) sum += out.item(i) * factors.item(i);
-    return sum;
-  };
-  value();
-  graph.backward({factors});
-  const std::vector<Tensor> got = {graph.sequence_gradients()[0].clone(), graph.sequence_gradients()[1].clone()};
-  for (size_t k = 0; k < rows.size(); ++k) {
-    ASSERT_EQ(got[k].shape(), rows[k].values.shape());
-    for (int64_t i = 0; i < got[k].numel(); ++i) {
-      constexpr float kStep = 1.0f / 128;
-      float& x = rows[k].values.data<float>()[i];
-      const float before = x;
-      x = before + kStep;
-      const double above = value();
-      x = before - kStep;
-      const double below = value();
-      x = before;
-      EXPECT_NEAR(got[k].item(i), (above - below) / (2 * kStep), 5e-3) << "sequence " << k << ", value " << i;
-    }
-  }
+  expect_sequence_gradients(graph, rows, {factors},
+                            [&] { return weighed(graph.forward(dense, pooled, true, rows), {factors}); });
 }
 
 // Layers over sequences that other layers give, ids of a sequence, and one sequence that two layers take.
@@ -170,28 +167,8 @@ TEST(LayerGraphs, HaveTheGradientsOfSequencesThatLayersGive) {
                                         {wanted, Tensor::from(std::vector<int64_t>{0, 1, 2, 4})}};
   std::vector<DenseInput> ids = {{Tensor::from(std::vector<int64_t>{1, 0, 2, 1, 0}).reshape({5, 1}),
                                   Tensor::from(std::vector<int64_t>{0, 2, 2, 5})}};
-  const auto value = [&] {
-    double sum = 0;
-    const Tensor& out = graph.forward(dense, pooled, true, rows, ids)[0];
-    for (int64_t i = 0; i < out.numel(); ++i) sum += out.item(i) * factors.item(i);
-    return sum;
-  };
-  value();
-  graph.backward({factors});
-  const std::vector<Tensor> got = {graph.sequence_gradients()[0].clone(), graph.sequence_gradients()[1].clone()};
-  for (size_t k = 0; k < rows.size(); ++k) {
-    for (int64_t i = 0; i < got[k].numel(); ++i) {
-      constexpr float kStep = 1.0f / 128;
-      float& x = rows[k].values.data<float>()[i];
-      const float before = x;
-      x = before + kStep;
-      const double above = value();
-      x = before - kStep;
-      const double below = value();
-      x = before;
-      EXPECT_NEAR(got[k].item(i), (above - below) / (2 * kStep), 8e-3) << "sequence " << k << ", value " << i;
-    }
-  }
+  const auto value = [&] { return weighed(graph.forward(dense, pooled, true, rows, ids), {factors}); };
+  expect_sequence_gradients(graph, rows, {factors}, value);
   ids[0].offsets = Tensor::from(std::vector<int64_t>{0, 2, 3, 5});
   EXPECT_THAT(refused_by([&] { value(); }),
               HasSubstr("a layer takes the ids of \"seen\", but sample 1 of a batch has 1 of them and 0 rows"));
@@ -292,7 +269,7 @@ TEST(LayerGraphs, AddGradientsUpUntilTheyAreCleared) {
   const Tensor dense = random_matrix(2, 3, 1), pooled = random_matrix(2, 9, 2);
   const std::vector<Tensor> factors = {random_matrix(2, 3, 3), random_matrix(2, 1, 4), random_matrix(2, 6, 5)};
   const auto pass = [&] {
-    weighed(graph, dense, pooled, factors);
+    graph.forward(dense, pooled, true);
     return graph.backward(factors).to_vector<float>();
   };
   const std::vector<float> once = pass();
