@@ -133,6 +133,7 @@ struct ShardTimes {
 
 struct StepState;
 class ShardedCollection;
+class ShardedEmbeddingCollection;
 
 // State that a forward keeps for its backward. Copies share it. When the last copy is gone, another step reuses its
 // buffers.
@@ -153,6 +154,13 @@ class StepHandle {
 
  private:
   StepState* state_ = nullptr;
+};
+
+// A batch whose ids were sent to the ranks that have the rows, for one collection of each kind.
+struct TakenBatch {
+  StepHandle pooled = {};     // empty: nothing was taken
+  StepHandle sequences = {};  // empty if there is no such collection
+  explicit operator bool() const { return static_cast<bool>(pooled); }
 };
 
 // The common base of the two sharded collections: tables, plan, shards, state.
@@ -303,6 +311,8 @@ class ShardedEmbeddingBagCollection : public ShardedEmbeddings {
 
  private:
   friend class ShardedInputs;
+  friend TakenBatch take_together(ShardedEmbeddingBagCollection&, const KeyedJaggedTensor&, ShardedEmbeddingCollection&,
+                                  const KeyedJaggedTensor&, bool, bool);
   using LayoutPtr = std::shared_ptr<const KeyedTensor::KeyLayout>;
   static Output finish_forward(const LayoutPtr& layout, const StepHandle& state, bool keep);
   LayoutPtr layout_;
@@ -337,11 +347,20 @@ class ShardedEmbeddingCollection : public ShardedEmbeddings {
 
  private:
   friend class ShardedInputs;
+  friend TakenBatch take_together(ShardedEmbeddingBagCollection&, const KeyedJaggedTensor&, ShardedEmbeddingCollection&,
+                                  const KeyedJaggedTensor&, bool, bool);
   static Output finish_forward(const StepHandle& state, bool keep);
 };
 
-// Takes batches of a collection of either kind ahead of their steps. Another thread checks, routes and exchanges the
-// ids of the next batch while the collection is in the step before. Results are the same as with forward(batch).
+// Takes a batch in for two collections, whose ids travel at the same time. Each one's start_forward() follows. Errors
+// are those of forward(). Collective.
+TakenBatch take_together(ShardedEmbeddingBagCollection& pooled, const KeyedJaggedTensor& of_pooled,
+                         ShardedEmbeddingCollection& sequences, const KeyedJaggedTensor& of_sequences,
+                         bool finished = false, bool keep_for_backward = true);
+
+// Takes batches of a collection, or of one of each kind, ahead of their steps. Another thread checks, routes and
+// exchanges the ids of the next batch while the collection is in the step before. Results are the same as with
+// forward(batch).
 //
 //   ShardedInputs inputs(collection);            // collective
 //   StepHandle next = inputs.reserve();
@@ -355,13 +374,17 @@ class ShardedInputs {
   // Collective.
   explicit ShardedInputs(ShardedEmbeddingBagCollection& collection);
   explicit ShardedInputs(ShardedEmbeddingCollection& collection);
+  // Takes batches of both. Their ids travel at the same time, over one group.
+  ShardedInputs(ShardedEmbeddingBagCollection& pooled, ShardedEmbeddingCollection& sequences);
   ~ShardedInputs();
 
   StepHandle reserve();
+  TakenBatch reserve_all();  // of both, or of the only one if it is pooled
   // Collective; errors are those of forward(). The batch's tensors must not change until the step is over. An error on
   // one rank after ids were exchanged (kDataLoss, out of memory) ends the job on all ranks: the others may already be
   // in forward() of this batch, so the collection's group is aborted too, naming this rank.
   void take(const StepHandle& place, const KeyedJaggedTensor& batch, bool finished = false);
+  void take(const TakenBatch& places, const KeyedJaggedTensor& batch, bool finished = false);
   // [any-thread] Ends take()'s waits, on all ranks.
   void abort(const std::string& reason) const;
   // Records take()'s stages; nullptr: none.

@@ -109,11 +109,8 @@ class TrainPipeline {
   std::atomic<double> read_s_ = 0;  // the thread adds to it
   double waited_s_ = 0;
 
-  TakenBatch reserve();
-
-  std::unique_ptr<ShardedInputs> inputs_;     // null unless ahead
-  std::unique_ptr<ShardedInputs> sequences_;  // null unless ahead, with sequences
-  std::mutex mutex_;                          // held while the members below change
+  std::unique_ptr<ShardedInputs> inputs_;  // null unless ahead
+  std::mutex mutex_;                       // held while the members below change
   std::condition_variable changed_;
   std::atomic<int64_t> asked_ = 0, filled_ = 0;  // steps below these
   std::atomic<bool> stop_ = false, failed_ = false;

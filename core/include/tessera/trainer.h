@@ -30,13 +30,6 @@ using Stages = std::vector<std::pair<std::string, double>>;
 
 // The interface of a training loop to a model over sharded tables. ModelTrainer implements it. A program with its own
 // model writes another one: training needs step() and take_losses(), evaluation needs predict(). Used by one thread.
-// A batch that a pipeline has taken ahead of its step, with ShardedInputs.
-struct TakenBatch {
-  StepHandle pooled = {};     // by Trainer::embeddings(); empty: nothing was taken
-  StepHandle sequences = {};  // by Trainer::sequences_ahead(), if there are any
-  explicit operator bool() const { return static_cast<bool>(pooled); }
-};
-
 class Trainer {
  public:
   virtual ~Trainer() = default;
@@ -171,8 +164,9 @@ class ModelTrainer : public Trainer {
     const std::vector<DenseInput>& sequences;  // rows of tables without pooling, as inputs of the graph
   };
   Rows look_up(const Batch& batch, TakenBatch taken, bool finished, bool train);
-  // Both backwards, in the same way.
-  void update_tables(const ShardedEmbeddingBagCollection::Output& pooled, const Tensor& grad_pooled, bool trained);
+  // Both backwards, in the same way: their first and their second half.
+  void send_gradients(const ShardedEmbeddingBagCollection::Output& pooled, const Tensor& grad_pooled, bool trained);
+  void update_tables(const ShardedEmbeddingBagCollection::Output& pooled);
   // The heads' inputs that are predictions.
   std::vector<Tensor> predicted(const std::vector<Tensor>& of_heads) const;
   // Runs forward and backward of the dense part, and returns the gradient of `pooled`.
@@ -183,6 +177,7 @@ class ModelTrainer : public Trainer {
   std::string broken_sequence() const;
   std::string feature_at(int64_t column);  // the feature of a column of the pooled output
   void check_gradients();
+  void reduce_dense();  // sums gradients over ranks
   void update_dense();
 
   ModelGraph graph_;

@@ -32,13 +32,10 @@ InputExchange::InputExchange(std::shared_ptr<ProcessGroup> group, const RankWiri
       job_(job),
       grid_(HeaderGrid::of(group_->world_size(), group_->local_world_size())) {}
 
-void InputExchange::run(const RoutedBatch& batch, bool finished, const std::string& error, IdMessages& messages,
-                        ReceivedBatch& received, Stopwatch& watch) {
+template <class Body>
+void InputExchange::guarded(const Body& body) const {
   try {
-    send_headers(batch, finished, !error.empty(), messages, watch);
-    if (read_headers(batch, messages)) share_error(error);
-    take_payloads(batch, messages, watch);
-    unpack(own_, messages.headers, messages.payloads, batch.weighted, received);
+    body();
   } catch (const KnownToAll&) {
     throw;
   } catch (const std::exception& e) {
@@ -53,14 +50,30 @@ void InputExchange::run(const RoutedBatch& batch, bool finished, const std::stri
   }
 }
 
+void InputExchange::send_payloads(const RoutedBatch& batch, const std::string& error, IdMessages& messages,
+                                  Stopwatch& watch) {
+  guarded([&] {
+    watch.wait(std::move(messages.travel));
+    if (group_->world_size() > 1 && !grid_.is_direct()) pass_headers_on(messages, watch);
+    if (read_headers(batch, messages)) share_error(error);
+    start_payloads(batch, messages);
+  });
+}
+
+void InputExchange::finish(const RoutedBatch& batch, IdMessages& messages, ReceivedBatch& received, Stopwatch& watch) {
+  guarded([&] {
+    watch.wait(std::move(messages.travel));
+    unpack(own_, messages.headers, messages.payloads, batch.weighted, received);
+  });
+}
+
 void InputExchange::abort_with_steps(const std::string& reason) const {
   abort(reason);
   if (steps_) steps_->abort(reason);
 }
 
 // This rank's own header and payload stay where they are.
-void InputExchange::send_headers(const RoutedBatch& batch, bool finished, bool error, IdMessages& messages,
-                                 Stopwatch& watch) {
+int64_t InputExchange::write_headers(const RoutedBatch& batch, bool finished, bool error, IdMessages& messages) {
   const int world = group_->world_size(), own = group_->rank();
   const int64_t block = kHeaderBytes + inline_payload_;
   messages.grid = grid_;
@@ -93,33 +106,42 @@ void InputExchange::send_headers(const RoutedBatch& batch, bool finished, bool e
                 inline_payload_ - payload);  // what lies in this memory is nobody else's business
   }
   messages.header_recv.ensure(bytes);
-  if (world > 1) exchange_headers(messages, block, watch);
+  messages.header_counts.assign(world, 0);
+  for (int peer = 0; peer < world; ++peer) {
+    if (grid_.is_direct())
+      messages.header_counts[peer] = peer != own ? block : 0;
+    else
+      messages.header_counts[peer] = grid_.same_row(own, peer) ? grid_.rows * block : 0;
+  }
+  return bytes;
+}
+
+void InputExchange::send_headers(const RoutedBatch& batch, bool finished, bool error, IdMessages& messages) {
+  guarded([&] {
+    const int64_t bytes = write_headers(batch, finished, error, messages);
+    if (group_->world_size() > 1) messages.travel = start_headers(messages, bytes, "step header");
+  });
+}
+
+Work InputExchange::start_headers(IdMessages& messages, int64_t bytes, const char* label) const {
+  return group_->all_to_all_v(messages.header_send.tensor().first({bytes}), messages.header_counts,
+                              messages.header_recv.tensor().first({bytes}), messages.header_counts,
+                              {label, job_.all, Carries::kIds});
 }
 
 // Through a grid, the block of this rank for itself stays here: it is never read.
-void InputExchange::exchange_headers(IdMessages& messages, int64_t block, Stopwatch& watch) const {
+void InputExchange::pass_headers_on(IdMessages& messages, Stopwatch& watch) const {
   const int world = group_->world_size(), own = group_->rank();
-  std::vector<int64_t>& counts = messages.header_counts;
-  counts.assign(world, 0);
-  const auto exchange = [&](int64_t bytes, const char* label) {
-    watch.wait(group_->all_to_all_v(messages.header_send.tensor().first({bytes}), counts,
-                                    messages.header_recv.tensor().first({bytes}), counts,
-                                    {label, job_.all, Carries::kIds}));
-  };
-  if (grid_.is_direct()) {
-    for (int peer = 0; peer < world; ++peer) counts[peer] = peer != own ? block : 0;
-    return exchange((world - 1) * block, "step header");
-  }
-  for (int peer = 0; peer < world; ++peer) counts[peer] = grid_.same_row(own, peer) ? grid_.rows * block : 0;
-  exchange(world * block, "step header");
+  const int64_t block = kHeaderBytes + messages.inline_payload;
   uint8_t* to = messages.header_send.data<uint8_t>();
   for (int row = 0; row < grid_.rows; ++row) {
     for (int column = 0; column < grid_.columns; ++column, to += block) {
       std::memcpy(to, messages.header_recv.data<uint8_t>() + (column * grid_.rows + row) * block, block);
     }
   }
-  for (int peer = 0; peer < world; ++peer) counts[peer] = grid_.same_column(own, peer) ? grid_.columns * block : 0;
-  exchange(world * block, "step headers of a row");
+  for (int peer = 0; peer < world; ++peer)
+    messages.header_counts[peer] = grid_.same_column(own, peer) ? grid_.columns * block : 0;
+  watch.wait(start_headers(messages, world * block, "step headers of a row"));
 }
 
 // True: a rank announced an error.
@@ -172,16 +194,16 @@ void InputExchange::refuse_other_job(int peer) {
                                                       group_->rank(), ": all ranks need the same config and plan"));
 }
 
-void InputExchange::take_payloads(const RoutedBatch& batch, IdMessages& messages, Stopwatch& watch) {
+void InputExchange::start_payloads(const RoutedBatch& batch, IdMessages& messages) const {
   const int own = group_->rank();
   const int64_t total =
       std::accumulate(messages.payload_recv_bytes.begin(), messages.payload_recv_bytes.end(), int64_t{0});
   messages.payload_recv.ensure(total);  // a later batch of this size may need it
   if (!messages.in_second) return;
   const int64_t sending = std::accumulate(batch.payload_bytes.begin(), batch.payload_bytes.end(), int64_t{0});
-  watch.wait(group_->all_to_all_v(batch.payload.tensor().first({sending}), batch.payload_bytes,
-                                  messages.payload_recv.tensor().first({total}), messages.payload_recv_bytes,
-                                  {"ids", job_.all, Carries::kIds}));
+  messages.travel = group_->all_to_all_v(batch.payload.tensor().first({sending}), batch.payload_bytes,
+                                         messages.payload_recv.tensor().first({total}), messages.payload_recv_bytes,
+                                         {"ids", job_.all, Carries::kIds});
   const uint8_t* payload = messages.payload_recv.data<uint8_t>();
   for (int peer = 0; peer < group_->world_size(); ++peer) {
     if (peer != own) messages.payloads[peer] = payload;

@@ -31,6 +31,7 @@ struct IdMessages {
   Buffer payload_recv{DType::kUInt8};
   std::vector<int64_t> payload_recv_bytes;  // by peer
   bool in_second = false;                   // a payload was larger than that: all came in a second exchange
+  Work travel;                              // headers, later payloads, on their way
   std::vector<const uint8_t*> payloads;     // as they arrived, by peer
   bool all_finished = false, any_finished = false;
   // The messages from rank `own` to another one: headers with their inline payloads, and the whole payload if the
@@ -48,12 +49,14 @@ class InputExchange {
   InputExchange(std::shared_ptr<ProcessGroup> group, const RankWiring& own, const JobFingerprint& job,
                 std::shared_ptr<ProcessGroup> steps = nullptr);
 
-  // Sends this rank's payload and takes everybody's.
+  // Sends this rank's payload and takes everybody's, in three calls: each but the first ends the exchange that the one
+  // before it began. Other exchanges may make the same calls in between, so that all are in flight at once.
   // `error`: why this rank has no batch to offer (empty: it has); the step then ends on all ranks with
   // Error(kInvalidArgument) and that text, behind "rank N: ". `finished`: this rank has no further batches. Any other
   // error ends the job on all ranks, but for other tables or plans, which all ranks see.
-  void run(const RoutedBatch& batch, bool finished, const std::string& error, IdMessages& messages,
-           ReceivedBatch& received, Stopwatch& watch);
+  void send_headers(const RoutedBatch& batch, bool finished, bool error, IdMessages& messages);
+  void send_payloads(const RoutedBatch& batch, const std::string& error, IdMessages& messages, Stopwatch& watch);
+  void finish(const RoutedBatch& batch, IdMessages& messages, ReceivedBatch& received, Stopwatch& watch);
   // Ends what other ranks wait for here.
   void abort(const std::string& reason) const { group_->abort(reason); }
   // And in the steps of the batches that were taken in.
@@ -62,11 +65,16 @@ class InputExchange {
   const ProcessGroup& group() const { return *group_; }
 
  private:
-  void send_headers(const RoutedBatch& batch, bool finished, bool error, IdMessages& messages, Stopwatch& watch);
-  void exchange_headers(IdMessages& messages, int64_t block, Stopwatch& watch) const;
+  template <class Body>
+  void guarded(const Body& body) const;
+  // Returns the bytes of all headers of the first exchange.
+  int64_t write_headers(const RoutedBatch& batch, bool finished, bool error, IdMessages& messages);
+  // One of the two exchanges of headers through a grid, or the only one.
+  Work start_headers(IdMessages& messages, int64_t bytes, const char* label) const;
+  void pass_headers_on(IdMessages& messages, Stopwatch& watch) const;
   bool read_headers(const RoutedBatch& batch, IdMessages& messages);
   [[noreturn]] void refuse_other_job(int peer);
-  void take_payloads(const RoutedBatch& batch, IdMessages& messages, Stopwatch& watch);
+  void start_payloads(const RoutedBatch& batch, IdMessages& messages) const;
   [[noreturn]] void share_error(const std::string& mine);
 
   std::shared_ptr<ProcessGroup> group_, steps_;

@@ -223,47 +223,76 @@ std::unique_ptr<InputSide> ShardedCollection::input_side(const std::shared_ptr<P
                                      in_step || options_.stream ? Workers(runtime_.host()) : Workers(), !in_step);
 }
 
-void ShardedCollection::start(StepState& state, const KeyedJaggedTensor& input, bool finished, InputSide& side,
-                              bool trains) const {
+void ShardedCollection::start(std::span<Taken> all, bool finished, bool trains) {
+  Stopwatch watch(all[0].side->trace);
+  const Taken& last = all.back();
+  try {
+    for (Taken& taken : all) {
+      StepState& state = *taken.state;
+      taken.collection->check_and_route(taken, trains);
+      watch.lap(state.route_s, "route");
+      taken.side->exchange.send_headers(state.step.routed, finished, !taken.error.empty(), state.step.messages);
+      if (&taken != &last) watch.lap(state.exchange_ids_s, "exchange ids");
+    }
+    for (const Taken& taken : all) {
+      Step& step = taken.state->step;
+      taken.side->exchange.send_payloads(step.routed, taken.error, step.messages, watch);
+    }
+    for (const Taken& taken : all) {
+      Step& step = taken.state->step;
+      taken.side->exchange.finish(step.routed, step.messages, step.received, watch);
+      watch.lap(taken.state->exchange_ids_s, "exchange ids", sent_to_others(step, taken.collection->group_->rank()));
+      taken.collection->lay_out(taken, watch);
+      taken.state->taken = true;
+    }
+  } catch (...) {
+    for (const Taken& taken : all) taken.state->step.messages.travel = {};  // waits
+    throw;
+  }
+}
+
+// An error is told to everybody by the exchange, so that nobody waits for this rank.
+void ShardedCollection::check_and_route(Taken& taken, bool trains) const {
+  StepState& state = *taken.state;
   Step& step = state.step;
   state.taken = false;
   step.executor->wait();  // the device has read what is about to be written
-  Stopwatch watch(side.trace);
   state.route_s = state.exchange_ids_s = 0;
-  std::string error;
+  InputSide& side = *taken.side;
   try {
-    check_batch(wiring_, tables_, {options_.bounds_check, options_.is_weighted}, side.keys, input, state.batch);
+    check_batch(wiring_, tables_, {options_.bounds_check, options_.is_weighted}, side.keys, *taken.input, state.batch);
     route(own_, state.batch, {options_.is_weighted, side.workers, once_[trains]}, step.route, step.routed);
-  } catch (const std::exception& e) {  // told to everybody by the exchange, so that nobody waits for this rank
-    error = said_of(e);
-    if (error.empty()) error = "unknown error";
+  } catch (const std::exception& e) {
+    taken.error = said_of(e);
+    if (taken.error.empty()) taken.error = "unknown error";
     step.routed.payload_bytes.assign(group_->world_size(), 0);
   }
-  watch.lap(state.route_s, "route");
-  side.exchange.run(step.routed, finished, error, step.messages, step.received, watch);
-  watch.lap(state.exchange_ids_s, "exchange ids", sent_to_others(step, group_->rank()));
+}
+
+void ShardedCollection::lay_out(const Taken& taken, Stopwatch& watch) const {
+  StepState& state = *taken.state;
+  Step& step = state.step;
   const char* stage = "layout";
   try {
     lay_out_rows(own_, step.routed, step.received, step.wire);
     count_traffic(wiring_, *group_, {step.routed, step.messages, step.wire}, state.traffic);
     watch.lap(state.route_s, stage);
-    if (side.ahead) {
-      stage = "prefetch";
-      owner_.prefetch(step.received, step.calls);
-      watch.lap(state.route_s, stage);
-    }
+    if (!taken.side->ahead) return;
+    stage = "prefetch";
+    owner_.prefetch(step.received, step.calls);
+    watch.lap(state.route_s, stage);
   } catch (const std::exception& e) {
-    side.exchange.abort_with_steps(str_cat("rank ", group_->rank(), " failed in the ", stage, ": ", said_of(e)));
+    taken.side->exchange.abort_with_steps(str_cat("rank ", group_->rank(), " failed in the ", stage, ": ", said_of(e)));
     throw;
   }
-  state.taken = true;
 }
 
 void ShardedCollection::start_without_batch(StepState& state, const std::string& why) const {
   Stopwatch watch(nullptr);
   Step& step = state.step;
   step.routed.payload_bytes.assign(group_->world_size(), 0);
-  inputs_->exchange.run(step.routed, false, why.empty() ? "unknown error" : why, step.messages, step.received, watch);
+  inputs_->exchange.send_headers(step.routed, false, true, step.messages);
+  inputs_->exchange.send_payloads(step.routed, why.empty() ? "unknown error" : why, step.messages, watch);
   fail(Code::kInternal, "an exchange without this rank's batch went through");
 }
 

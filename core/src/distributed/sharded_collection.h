@@ -6,6 +6,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -71,17 +72,32 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   ShardedCollection(const Runtime& runtime, ShardedTables sharded, std::shared_ptr<ProcessGroup> group,
                     ShardedModuleOptions options);
 
+  // A batch on its way into a collection.
+  struct Taken {
+    const ShardedCollection* collection;
+    StepState* state;
+    const KeyedJaggedTensor* input;
+    InputSide* side;
+    std::string error = {};  // why it has no batch to offer
+  };
+
   // Buffers for a step, from an earlier one that has ended where there is one.
   StepHandle reserve();
   // Checks and routes the batch, exchanges ids over the side's group. Collective. On an id that is fatal here, ends the
   // step on all ranks. A side of its own may be used by another thread, while this one is in the steps before.
   // `trains`: a backward may follow, which only some tables' repeated ids allow to travel once (route_once.h).
   void start(StepState& state, const KeyedJaggedTensor& input, bool finished, InputSide& side,
-             bool trains = true) const;
+             bool trains = true) const {
+    Taken one{this, &state, &input, &side};
+    start(std::span(&one, 1), finished, trains);
+  }
+  // The same of several collections, whose ids are exchanged at the same time over the group that their sides share.
+  static void start(std::span<Taken> all, bool finished, bool trains);
+  InputSide& side_of_steps() const { return *inputs_; }
   // Called instead of start() on a rank that could not produce a batch; ends the step on all ranks with "rank N: why".
   [[noreturn]] void start_without_batch(StepState& state, const std::string& why) const;
   void start(StepState& state, const KeyedJaggedTensor& input, bool finished, bool trains) {
-    start(state, input, finished, *inputs_, trains);
+    start(state, input, finished, side_of_steps(), trains);
   }
   std::unique_ptr<InputSide> input_side(const std::shared_ptr<ProcessGroup>& group) const;
   // Looks up, and sends rows. Other collections may send theirs before finish().
@@ -132,6 +148,8 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
 
  private:
   void count_dropped(const CheckedBatch& batch);
+  void check_and_route(Taken& taken, bool trains) const;
+  void lay_out(const Taken& taken, Stopwatch& watch) const;
   template <class Body>
   void guarded(const char* stage, const Body& body) const;
   void choose_once(const EmbeddingBagConfig& table, const OptimizerSpec& optimizer);

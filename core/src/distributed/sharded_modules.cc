@@ -391,33 +391,6 @@ void ShardedEmbeddingBagCollection::start_backward(const Output& output, const T
 
 void ShardedEmbeddingBagCollection::finish_backward(const Output& output) { impl_->finish_backward(*output.state); }
 
-struct ShardedInputs::Impl {
-  std::shared_ptr<ShardedCollection> collection;
-  std::unique_ptr<InputSide> side;
-};
-
-ShardedInputs::ShardedInputs(ShardedEmbeddingBagCollection& collection) : impl_(std::make_unique<Impl>()) {
-  impl_->collection = collection.impl_;
-  impl_->side = collection.impl_->input_side(collection.group().split(0));
-}
-
-ShardedInputs::ShardedInputs(ShardedEmbeddingCollection& collection) : impl_(std::make_unique<Impl>()) {
-  impl_->collection = collection.impl_;
-  impl_->side = collection.impl_->input_side(collection.group().split(0));
-}
-
-ShardedInputs::~ShardedInputs() = default;
-
-StepHandle ShardedInputs::reserve() { return impl_->collection->reserve(); }
-
-void ShardedInputs::take(const StepHandle& place, const KeyedJaggedTensor& batch, bool finished) {
-  TESSERA_CHECK(place && place->owner == impl_->collection, "the place is of this collection");
-  impl_->collection->start(*place, batch, finished, *impl_->side);
-}
-
-void ShardedInputs::abort(const std::string& reason) const { impl_->side->exchange.abort(reason); }
-void ShardedInputs::set_trace(Trace* trace) { impl_->side->trace = trace; }
-
 ShardedEmbeddingCollection::ShardedEmbeddingCollection(std::shared_ptr<ShardedCollection> impl)
     : ShardedEmbeddings(std::move(impl)) {}
 

@@ -176,9 +176,10 @@ class Sharded : public ShardedPredictor {
     ShardedEmbeddingCollection::Output sequences;
   };
   Rows look_up(const KeyedJaggedTensor& batch, bool finished) {
-    auto bags = bags_.start_forward(batch, finished, false);
-    if (!sequences_) return {bags.wait(), {}};
-    auto sequences = sequences_->start_forward(batch, finished, false);
+    if (!sequences_) return {bags_.forward(batch, finished, false).wait(), {}};
+    TakenBatch taken = take_together(bags_, batch, *sequences_, batch, finished, false);
+    auto bags = bags_.start_forward(std::move(taken.pooled), false);
+    auto sequences = sequences_->start_forward(std::move(taken.sequences), false);
     return {bags.wait(), sequences.wait()};
   }
 

@@ -181,32 +181,49 @@ bool ModelTrainer::step(const Batch& batch, TakenBatch taken, bool finished) {
   const auto [pooled, sequences] = look_up(batch, std::move(taken), finished, true);
   const Tensor& values = pooled.values.values();
   const Tensor grad_pooled = stream_ ? train_dense_on_device(batch, values) : train_dense(batch, values, sequences);
-  update_tables(pooled, grad_pooled, batch.labels.numel() > 0 || step_.sum_over_ranks);
-  if (!sums_ || (sums_->add(batch.global_size, step_.step + 1) && sums_->take())) update_dense();
+  send_gradients(pooled, grad_pooled, batch.labels.numel() > 0 || step_.sum_over_ranks);
+  // The exchanges of dense gradients in host memory began before those of rows, so they end first.
+  const bool reduced = !sums_ && !stream_;
+  if (reduced) reduce_dense();
+  update_tables(pooled);
+  if (sums_ && !(sums_->add(batch.global_size, step_.step + 1) && sums_->take())) return pooled.any_finished;
+  if (!reduced) reduce_dense();
+  update_dense();
   return pooled.any_finished;
+}
+
+void ModelTrainer::reduce_dense() {
+  Stopwatch watch(trace_);
+  parallel_->all_reduce_gradients();
+  watch.lap(dense_reduce_, "dense all-reduce");
 }
 
 void ModelTrainer::update_dense() {
   Stopwatch watch(trace_);
-  parallel_->all_reduce_gradients();
   check_gradients();
-  watch.lap(dense_reduce_, "dense all-reduce");
   optimizer_->step();
   optimizer_->zero_grad();
   watch.lap(dense_update_, "dense update");
 }
 
 void ModelTrainer::settle() {
-  if (sums_ && sums_->take()) update_dense();
+  if (sums_ && sums_->take()) {
+    reduce_dense();
+    update_dense();
+  }
   if (averages_) averages_->show(true);
 }
 
 ModelTrainer::Rows ModelTrainer::look_up(const Batch& batch, TakenBatch taken, bool finished, bool train) {
   static const std::vector<DenseInput> none;
-  auto pooled = taken.pooled ? embeddings().start_forward(std::move(taken.pooled), train)
-                             : embeddings().start_forward(batch.sparse, finished, train);
   sparse_ = drawn_ ? &drawn_->add_to(batch, train, embeddings().step()) : &batch.sparse;
-  if (!sequences_) return {pooled.wait(), none};
+  if (!sequences_) {
+    auto pooled = taken ? embeddings().start_forward(std::move(taken.pooled), train)
+                        : embeddings().start_forward(batch.sparse, finished, train);
+    return {pooled.wait(), none};
+  }
+  if (!taken) taken = take_together(embeddings(), batch.sparse, *sequences_, *sparse_, finished, train);
+  auto pooled = embeddings().start_forward(std::move(taken.pooled), train);
   auto rows = taken.sequences ? sequences_->start_forward(std::move(taken.sequences), train)
                               : sequences_->start_forward(*sparse_, finished, train);
   auto& of_pooled = pooled.wait();
@@ -214,17 +231,21 @@ ModelTrainer::Rows ModelTrainer::look_up(const Batch& batch, TakenBatch taken, b
   return {of_pooled, row_inputs_->take(rows_.values)};
 }
 
-void ModelTrainer::update_tables(const ShardedEmbeddingBagCollection::Output& pooled, const Tensor& grad_pooled,
-                                 bool trained) {
+void ModelTrainer::send_gradients(const ShardedEmbeddingBagCollection::Output& pooled, const Tensor& grad_pooled,
+                                  bool trained) {
   embeddings().start_backward(pooled, grad_pooled);
-  if (!sequences_) return embeddings().finish_backward(pooled);
+  if (!sequences_) return;
   std::vector<std::pair<std::string, Tensor>> grads;
   for (size_t i = 0; trained && i < rows_.values.size(); ++i) {
     const Tensor& grad = layers_.sequence_gradients()[i];
     if (grad.defined()) grads.emplace_back(rows_.values[i].first, grad);
   }
   sequences_->start_backward(rows_, grads);
+}
+
+void ModelTrainer::update_tables(const ShardedEmbeddingBagCollection::Output& pooled) {
   embeddings().finish_backward(pooled);
+  if (!sequences_) return;
   sequences_->finish_backward(rows_);
   rows_ = {};
 }

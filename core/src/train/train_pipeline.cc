@@ -37,8 +37,9 @@ TrainPipeline::TrainPipeline(ReadBatch read, ShardedEmbeddingBagCollection& coll
       next_step_(options.first_step),
       asked_(options.first_step),
       filled_(options.first_step) {
-  if (options_.ahead) inputs_ = std::make_unique<ShardedInputs>(collection);
-  if (options_.ahead && options_.sequences) sequences_ = std::make_unique<ShardedInputs>(*options_.sequences);
+  if (!options_.ahead) return;
+  inputs_ = options_.sequences ? std::make_unique<ShardedInputs>(collection, *options_.sequences)
+                               : std::make_unique<ShardedInputs>(collection);
 }
 
 TrainPipeline::~TrainPipeline() {
@@ -54,15 +55,11 @@ TrainPipeline::~TrainPipeline() {
 
 void TrainPipeline::abort(const std::string& reason) const {
   if (inputs_) inputs_->abort(reason);
-  if (sequences_) sequences_->abort(reason);
 }
-
-TakenBatch TrainPipeline::reserve() { return {inputs_->reserve(), sequences_ ? sequences_->reserve() : StepHandle()}; }
 
 void TrainPipeline::set_trace(Trace* trace) {
   trace_ = trace;
   if (inputs_) inputs_->set_trace(trace);
-  if (sequences_) sequences_->set_trace(trace);
 }
 
 TrainInput& TrainPipeline::next() {
@@ -76,11 +73,11 @@ TrainInput& TrainPipeline::next() {
     return input;
   }
   if (!thread_.joinable()) {
-    input.taken = reserve();
+    input.taken = inputs_->reserve_all();
     asked_ = step + 1;
     thread_ = std::thread([this] { run(); });
   }
-  TakenBatch place = reserve();
+  TakenBatch place = inputs_->reserve_all();
   {
     wait_until([&] { return filled_ > step || failed_; });
     const std::lock_guard lock(mutex_);
@@ -125,8 +122,7 @@ void TrainPipeline::fill(int64_t step, TrainInput& input) {
     throw;
   }
   const bool finished = options_.finished && options_.finished();
-  inputs_->take(input.taken.pooled, input.batch.sparse, finished);
-  if (sequences_) sequences_->take(input.taken.sequences, input.batch.sparse, finished);
+  inputs_->take(input.taken, input.batch.sparse, finished);
 }
 
 void TrainPipeline::run() {

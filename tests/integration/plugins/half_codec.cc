@@ -1,5 +1,6 @@
 // test.half(tcp): sends float32 of an all-to-all that may lose precision as bfloat16. Option `log`: a file that gets a
-// line per operation: its name, label, flags, site and row_elements.
+// line per operation: its name, label, flags, site and row_elements. Option `waits`: also a line when it was waited
+// for.
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -19,7 +20,8 @@ bool is_halved(DLDataType dtype, uint32_t flags) {
 // The operations of all groups of a process.
 class Log {
  public:
-  explicit Log(const std::string& path) : file_(path.empty() ? nullptr : std::fopen(path.c_str(), "a")) {}
+  Log(const std::string& path, bool waits)
+      : waits_(waits), file_(path.empty() ? nullptr : std::fopen(path.c_str(), "a")) {}
   ~Log() {
     if (file_ != nullptr) std::fclose(file_);
   }
@@ -30,8 +32,10 @@ class Log {
                  static_cast<unsigned long long>(call.site), static_cast<long long>(call.row_elements));
     std::fflush(file_);
   }
+  bool waits() const { return waits_; }
 
  private:
+  bool waits_;
   std::FILE* file_;
 };
 
@@ -45,7 +49,7 @@ class HalfGroup final : public sdk::WrappedGroup {
                           const sdk::CollectiveCall& call) override {
     log_->add("all_to_all_v", call);
     if (!is_halved(send.dtype, call.flags))
-      return then(inner().all_to_all_v(send, send_counts, recv, recv_counts, call));
+      return logged(inner().all_to_all_v(send, send_counts, recv, recv_counts, call), call);
     const auto out = std::make_shared<std::vector<uint16_t>>(), in = std::make_shared<std::vector<uint16_t>>();
     for (const float value : sdk::elements<float>(send)) {
       uint32_t bits = 0;
@@ -63,12 +67,12 @@ class HalfGroup final : public sdk::WrappedGroup {
   }
   sdk::Work* all_reduce(const DLTensor& inout, int32_t op, const sdk::CollectiveCall& call) override {
     log_->add("all_reduce", call);
-    return then(inner().all_reduce(inout, op, call));
+    return logged(inner().all_reduce(inout, op, call), call);
   }
   sdk::Work* all_gather_v(const DLTensor& send, const DLTensor& recv, sdk::Counts counts,
                           const sdk::CollectiveCall& call) override {
     log_->add("all_gather_v", call);
-    return then(inner().all_gather_v(send, recv, counts, call));
+    return logged(inner().all_gather_v(send, recv, counts, call), call);
   }
   sdk::Work* broadcast(const DLTensor& inout, int32_t root, const sdk::CollectiveCall& call) override {
     log_->add("broadcast", call);
@@ -88,13 +92,22 @@ class HalfGroup final : public sdk::WrappedGroup {
     int64_t size_;
     DLTensor tensor_;
   };
+  sdk::Work* logged(tsr_work* work, const sdk::CollectiveCall& call) const {
+    if (!log_->waits()) return then(work);
+    return then(work, [log = log_, site = call, label = std::string(call.label == nullptr ? "" : call.label)] {
+      sdk::CollectiveCall waited = site;
+      waited.label = label.c_str();
+      log->add("wait", waited);
+    });
+  }
   std::shared_ptr<Log> log_;
 };
 
 class Half final : public sdk::WrappedCollective {
  public:
   explicit Half(const sdk::Setup& setup)
-      : WrappedCollective(setup, "test.half"), log_(std::make_shared<Log>(setup.options.string("log", ""))) {}
+      : WrappedCollective(setup, "test.half"),
+        log_(std::make_shared<Log>(setup.options.string("log", ""), setup.options.flag("waits", false))) {}
   std::unique_ptr<sdk::Group> wrap(sdk::InnerGroup inner) const override {
     return std::make_unique<HalfGroup>(std::move(inner), log_);
   }

@@ -2,9 +2,11 @@
 // buffers "running_mean" and "batches". test.mixed: takes jagged float32 rows and an integer per sample; outputs are
 // the rows' sum, and the integer plus noise from the call's seed and step. test.blend: takes inputs of one width, which
 // it must be told; outputs are their sum weighted by its parameter, and the first one's squares. test.ragged: sequences
-// as inputs and outputs. test.odd: does what the core must refuse, by its option `fault`.
+// as inputs and outputs. test.odd: does what the core must refuse, by its option `fault`. test.marked: passes its input
+// on, and adds a line to the file of its option `log` when it runs backward.
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -226,6 +228,25 @@ class Ragged final : public Module {
   std::string fault_;
 };
 
+class Marked final : public Module {
+ public:
+  explicit Marked(Options& options) : width_(options.integer("width", 1)), path_(options.string("log", "")) {}
+  std::vector<Value> outputs(std::span<const Value>) const override { return {{width_}}; }
+  void forward(const ModuleCall& call, tsr_module_context** context) override {
+    std::copy_n(data_as<float>(call.inputs[0]), call.batch * width_, data_as<float>(call.outputs[0]));
+    if (context != nullptr) *context = reinterpret_cast<tsr_module_context*>(this);
+  }
+  void backward(const ModuleCall& call, tsr_module_context*) override {
+    float* const to = data_as<float>(call.grad_inputs[0]);
+    if (to != nullptr) std::copy_n(data_as<float>(call.grad_outputs[0]), call.batch * width_, to);
+    std::ofstream(path_, std::ios::app) << "backward|marked|0|0|0\n";
+  }
+
+ private:
+  int64_t width_;
+  std::string path_;
+};
+
 class Odd final : public Module {
  public:
   explicit Odd(Options& options) : fault(options.string("fault", "")) {}
@@ -276,4 +297,6 @@ TESSERA_PLUGIN("test.layers", "0.1.0",
                    {.id = "test.blend", .version = "0.1.0", .about = "a weighted sum, and squares"}),
                tessera::sdk::component<tessera::test::Ragged>(
                    {.id = "test.ragged", .version = "0.1.0", .about = "sequences in and out"}),
+               tessera::sdk::component<tessera::test::Marked>(
+                   {.id = "test.marked", .version = "0.1.0", .about = "says when it runs backward"}),
                tessera::test::odd());
