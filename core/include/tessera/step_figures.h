@@ -152,7 +152,8 @@ class Trace {
 struct DenseWork {
   std::vector<std::pair<int64_t, int64_t>> layers;  // inputs, outputs
   int64_t vectors = 0, dim = 0;                     // of a dot interaction; 0: none
-  double bucket_bytes = 4 << 20;                    // size of gradients that are reduced together
+  double bucket_bytes = 4 << 20;                    // size of float32 gradients that are reduced together
+  double gradient_bytes = 4;                        // of a gradient on the wire; 2: comm.lossy has "dense_gradients"
   int64_t parameters() const;
   // Seconds of all layers or of the interaction, and the other work, for `batch` samples.
   double layer_seconds(const Curve& curve, double batch) const;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "planner/dense_work.h"
 #include "planner/figures.h"
 #include "planner/step_costs.h"
 #include "wiring/expected_step.h"
@@ -22,6 +23,14 @@ constexpr double kHomeBytesPerId = 8 + 8, kOwnerBytesPerId = 8 + 16;
 
 // The bytes of one exchange: the largest rank's bytes, by link.
 struct Crossing {
+  explicit Crossing(size_t ranks = 0) : in_host(ranks), across(ranks) {}
+  Crossing& operator+=(const Crossing& other) {
+    for (size_t rank = 0; rank < in_host.size(); ++rank) {
+      in_host[rank] += other.in_host[rank];
+      across[rank] += other.across[rank];
+    }
+    return *this;
+  }
   std::vector<double> in_host, across;  // sent, by rank
 };
 
@@ -299,12 +308,45 @@ class StepModel {
     return out;
   }
 
+  // A collection of pooled tables and one of sequences exchange at the same time, so that their messages count as one.
+  std::vector<std::vector<const Collection*>> together() const {
+    std::vector<std::vector<const Collection*>> out;
+    size_t of_kind[2] = {};
+    for (const Collection& c : collections_) {
+      const size_t at = of_kind[c.sequence]++;
+      if (at == out.size()) out.emplace_back();
+      out[at].push_back(&c);
+    }
+    return out;
+  }
+  Exchanged exchange(Crossing Collection::*what) const {
+    Exchanged out;
+    for (const auto& both : together()) {
+      Crossing sum(ranks_.size());
+      for (const Collection* c : both) sum += c->*what;
+      out += exchange(sum);
+    }
+    return out;
+  }
+
   // Headers, with inline payloads if those are small; otherwise the payloads follow.
-  Exchanged exchange_ids(const Collection& c) const {
-    const int64_t inline_payload =
-        inline_payload_for(static_cast<int64_t>(std::ceil(c.largest_payload)), topology_.world_size);
-    Exchanged out = exchange_headers(static_cast<double>(kHeaderBytes + inline_payload));
-    if (inline_payload == 0 && c.largest_payload > 0) out += exchange(c.ids);
+  Exchanged exchange_ids() const {
+    Exchanged out;
+    for (const auto& both : together()) {
+      double block = 0;
+      Crossing payloads(ranks_.size());
+      bool second = false;
+      for (const Collection* c : both) {
+        const int64_t inline_payload =
+            inline_payload_for(static_cast<int64_t>(std::ceil(c->largest_payload)), topology_.world_size);
+        block += static_cast<double>(kHeaderBytes + inline_payload);
+        if (inline_payload > 0 || c->largest_payload <= 0) continue;
+        payloads += c->ids;
+        second = true;
+      }
+      out += exchange_headers(block);
+      if (second) out += exchange(payloads);
+    }
     return out;
   }
 
@@ -343,10 +385,10 @@ class StepModel {
                   dense_.interaction_seconds(f.interaction_forward, batch_) + f.forward.of(beside);
     out.backward = dense_.layer_seconds(f.layer_backward, batch_) +
                    dense_.interaction_seconds(f.interaction_backward, batch_) + f.backward.of(beside);
-    const double bytes = 4 * static_cast<double>(dense_.parameters());
-    const double buckets = std::max(1.0, std::round(bytes / dense_.bucket_bytes));
-    const Exchanged bucket = all_reduce(bytes / buckets);
-    out.reduce = {buckets * bucket.in_host, buckets * bucket.across};
+    const bool early = topology_.compute_device == "cpu";  // on a device, no exchange begins before the end
+    const double reduce = reduce_after_backward(dense_, f.layer_backward, batch_, early ? out.backward : 0,
+                                                [&](double bytes) { return all_reduce(bytes).seconds(); });
+    out.reduce = topology_.hosts() > 1 ? Exchanged{.across = reduce} : Exchanged{.in_host = reduce};
     out.update = f.update.of(dense_.update());
     return out;
   }
@@ -355,7 +397,7 @@ class StepModel {
   double bytes_across_hosts() const {
     if (topology_.hosts() == 1) return 0;
     std::vector<double> sent(ranks_.size());
-    double reduced = 4 * static_cast<double>(dense_.parameters());
+    double reduced = dense_.gradient_bytes * static_cast<double>(dense_.parameters());
     for (const Collection& c : collections_) {
       reduced += c.reduced_bytes;
       for (const Crossing* crossing : {&c.ids, &c.rows, &c.gradients, &c.marks}) {
@@ -367,11 +409,10 @@ class StepModel {
 
   void fill_stages(StepPrediction& out) {
     const Dense dense_part = dense();
-    Exchanged ids, rows, gradients, reduce;
+    const Exchanged ids = exchange_ids(), rows = exchange(&Collection::rows),
+                    gradients = exchange(&Collection::gradients);
+    Exchanged reduce;
     for (const Collection& c : collections_) {
-      ids += exchange_ids(c);
-      rows += exchange(c.rows);
-      gradients += exchange(c.gradients);
       if (c.reduced_bytes > 0) reduce += exchange(c.marks);
       reduce += all_reduce(c.reduced_bytes);
     }
@@ -431,55 +472,6 @@ class StepModel {
 };
 
 }  // namespace
-
-int64_t DenseWork::parameters() const {
-  int64_t n = 0;
-  for (const auto& [in, out] : layers) n += in * out + out;
-  return n;
-}
-
-double DenseWork::layer_seconds(const Curve& curve, double batch) const {
-  double seconds = 0;
-  for (const auto& [in, out] : layers) seconds += curve.at(2 * batch * static_cast<double>(in * out));
-  return seconds;
-}
-
-double DenseWork::interaction_seconds(const Curve& curve, double batch) const {
-  return vectors > 0 ? curve.at(batch * static_cast<double>(vectors * vectors * dim)) : 0;
-}
-
-BesideLayersWork DenseWork::beside_layers(double batch) const {
-  BesideLayersWork work;
-  work.calls = empty() ? 0 : 1;
-  work.layers = static_cast<double>(layers.size()) + (vectors > 0 ? 1 : 0);
-  work.samples = batch;
-  work.vector_pairs = batch * static_cast<double>(vectors * vectors);
-  const int64_t pairs = vectors * (vectors - 1) / 2;
-  auto values = static_cast<double>(vectors * dim + pairs);
-  for (const auto& [in, out] : layers) values += static_cast<double>(in + out);
-  work.bytes = 4 * batch * values;
-  return work;
-}
-
-DenseUpdateWork DenseWork::update() const {
-  return {1, 2 * static_cast<double>(layers.size()), 4 * static_cast<double>(parameters())};
-}
-
-DenseWork dlrm_dense_work(int64_t dense_inputs, int64_t num_embeddings, int64_t embedding_dim,
-                          const std::vector<int64_t>& bottom_mlp, const std::vector<int64_t>& top_mlp) {
-  DenseWork out;
-  const auto add = [&](int64_t in, const std::vector<int64_t>& sizes) {
-    for (const int64_t width : sizes) {
-      out.layers.emplace_back(in, width);
-      in = width;
-    }
-  };
-  out.vectors = num_embeddings + 1;
-  out.dim = embedding_dim;
-  add(dense_inputs, bottom_mlp);
-  add(embedding_dim + out.vectors * (out.vectors - 1) / 2, top_mlp);
-  return out;
-}
 
 StepPrediction predict_step(const Runtime& runtime, const PlannerOptions& options,
                             const std::vector<PlannerModule>& modules, const ShardingPlan& plan,

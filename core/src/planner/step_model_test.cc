@@ -178,6 +178,8 @@ TEST_F(StepModelTest, CollectionsHaveExchangesOfTheirOwn) {
   }
   o.machine->intra_host->all_to_all = Curve({{1, 1}, {1e9, 1 + 1e-6}});
   EXPECT_EQ(std::round(predict_step(runtime_, o, {m, n}, two).exchanges), 6);
+  n.kind = PlannerModule::Kind::kEmbeddingCollection;  // it then exchanges at the same time
+  EXPECT_EQ(std::round(predict_step(runtime_, o, {m, n}, two).exchanges), 3);
 }
 
 TEST_F(StepModelTest, TellsTheWorkOfTheStages) {
@@ -291,6 +293,49 @@ TEST_F(StepModelTest, DensePartCounts) {
   EXPECT_EQ(dense.parameters(), 13 * 64 + 64 + 64 * 16 + 16 + (16 + 6) * 32 + 32 + 32 + 1);
   const double with = predict_step(runtime_, o, {m}, plan, dense).seconds;
   EXPECT_GT(with, predict_step(runtime_, o, {m}, plan).seconds + 4 * o.machine->dense.layer_forward.at(1));
+}
+
+// 1 ns a byte between ranks, and 1 ms for each layer backward.
+TEST_F(StepModelTest, DenseGradientsTravelWhileLayersRunBackward) {
+  const PlannerModule m = module_of(1, 1000, 16);
+  PlannerOptions o = options(2, 2);
+  o.machine->dense.layer_backward = Curve({{1, 1e-3}, {1e12, 1e-3}});
+  const ShardingPlan plan = plan_of(m, o.topology, 0);
+  DenseWork dense;
+  dense.layers = {{99, 1000}, {399, 1000}, {199, 1000}};  // 400 KB, 1.6 MB and 800 KB of gradients
+  const auto left = [&](double bucket, double gradient_bytes = 4) {
+    dense.bucket_bytes = bucket;
+    dense.gradient_bytes = gradient_bytes;
+    return stage(predict_step(runtime_, o, {m}, plan, dense), 0, "dense all-reduce");
+  };
+  // The last layers' bucket at 1 ms for 0.8 ms, the next one at 2 ms for 1.6 ms, the first one at 3.6 ms for 0.4 ms.
+  EXPECT_NEAR(left(1), 1e-3, 1e-6);
+  EXPECT_NEAR(left(1, 2), 0.2e-3, 1e-6);  // 2 ms and 0.8 ms, 3 ms and 0.2 ms
+  EXPECT_NEAR(left(1e9), 2.8e-3, 1e-6);   // one bucket, after the first layer
+  o.machine->device = o.topology.compute_device = "cuda";
+  EXPECT_NEAR(left(1), 2.8e-3, 1e-6);
+}
+
+TEST_F(StepModelTest, SequencesTravelTogetherWithPooledRows) {
+  PlannerModule pooled = module_of(2, 1 << 20, 16), sequences = pooled;
+  sequences.path = "sequences";
+  sequences.kind = PlannerModule::Kind::kEmbeddingCollection;
+  const PlannerOptions o = options(2, 2);
+  // Each collection sends from another rank, so that the two messages have no bytes in common.
+  ShardingPlan plan = plan_of(pooled, o.topology, 0);
+  const auto all_on = [&](const PlannerModule& m, int rank) {
+    EmbeddingModuleShardingPlan tables;
+    for (const EmbeddingBagConfig& c : m.tables) {
+      ParameterSharding s{"test", "fused", ParameterSharding::Combine::kConcat, false, {}};
+      s.shards.push_back({c.num_embeddings, c.embedding_dim, 0, 0, rank});
+      tables.add(c.name, s);
+    }
+    return tables;
+  };
+  plan.modules = {{pooled.path, all_on(pooled, 0)}, {sequences.path, all_on(sequences, 1)}};
+  const double both = stage(predict_step(runtime_, o, {pooled, sequences}, plan), 0, "exchange rows");
+  plan.modules = {{pooled.path, all_on(pooled, 0)}};
+  EXPECT_NEAR(both, stage(predict_step(runtime_, o, {pooled}, plan), 0, "exchange rows"), 1e-8);
 }
 
 TEST_F(StepModelTest, APlanForOtherRanksIsRefused) {
