@@ -138,6 +138,21 @@ class Clipping : public testing::TestWithParam<std::string> {
 INSTANTIATE_TEST_SUITE_P(Devices, Clipping, testing::ValuesIn(kDevices),
                          [](const auto& info) { return info.param == kDevices[0] ? "fake" : "gpu"; });
 
+TEST_P(Clipping, GradientsOnADeviceDoNotTravelRounded) {
+  const Model model(some_gradients(), open_device(runtime_, GetParam()));
+  DistributedModelParallelOptions options;
+  options.plan = ShardingPlan{};
+  options.round_dense_gradients = true;
+  const auto group = ProcessGroup::connect(runtime_, {});
+  try {
+    const DistributedModelParallel parallel(runtime_, {{}, {}, model.parameters()}, group, options);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::kUnimplemented);
+    EXPECT_NE(std::string(e.what()).find("comm.lossy"), std::string::npos) << e.what();
+  }
+}
+
 TEST_P(Clipping, HasTheGradientsAndTheNormOfTheHost) {
   for (const GradientClippingOptimizer::Options& way : kWays) {
     for (const float odd : {1.0f, kInf, kNan}) {

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/error.h"
@@ -55,7 +56,8 @@ struct CommConfig {
   std::string backend = "auto";
   double timeout_s = 30;
   double bucket_mib = 4;
-  std::vector<std::string> lossy;  // "rows", "gradients"
+  std::vector<std::string> lossy;           // "rows", "gradients", "dense_gradients"
+  bool loses(std::string_view what) const;  // is it in `lossy`?
   bool operator==(const CommConfig&) const = default;
 };
 

@@ -48,6 +48,9 @@ struct DistributedModelParallelOptions {
   ShardedModuleOptions sharded;
   double bucket_mib = 4;             // approximate size of buckets for the reduction of dense gradients
   bool sum_dense_gradients = false;  // sum over ranks instead of mean
+  // Dense gradients travel as bfloat16. Sums are float32, rounded once, and the same on all ranks. kUnimplemented: the
+  // dense parameters are on a device.
+  bool round_dense_gradients = false;
 };
 
 // One rank plans, and all get that plan. Planning may take longer than the group's deadline. kFailedPrecondition: the

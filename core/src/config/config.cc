@@ -383,6 +383,10 @@ void take_rounding(TableConfig& table) {
 
 }  // namespace
 
+bool CommConfig::loses(std::string_view what) const {
+  return std::find(lossy.begin(), lossy.end(), what) != lossy.end();
+}
+
 std::vector<TableConfig> tables_of(const Config& config, const std::vector<DataColumn>& columns) {
   std::vector<TableConfig> tables = config.tables;
   if (tables.empty()) {

@@ -74,9 +74,9 @@ const std::vector<Field<CommConfig>>& fields<CommConfig>() {
        "run backward.",
        range(1e-3, 1e5)},
       {"lossy", &S::lossy, "",
-       "Data that the transport may send with less precision: `rows` (looked-up rows), "
-       "`gradients` (gradients of these rows).",
-       one_of("rows", "gradients")},
+       "Data that may travel with less precision: `rows` (looked-up rows) and `gradients` (gradients of these rows), "
+       "if the transport has a codec; `dense_gradients`, which travel as bfloat16 over any transport.",
+       one_of("rows", "gradients", "dense_gradients")},
   };
   return table;
 }

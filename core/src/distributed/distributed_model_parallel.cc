@@ -232,7 +232,8 @@ DistributedModelParallel::DistributedModelParallel(const Runtime& runtime, const
     collections_.emplace_back(
         path, std::make_unique<ShardedEmbeddingCollection>(sharder.shard(c->tables(), plan_.at(path), group_)));
   }
-  gradients_ = std::make_unique<GradientBuckets>(dense_, group_, static_cast<int64_t>(options.bucket_mib * (1 << 20)));
+  const BucketOptions buckets{static_cast<int64_t>(options.bucket_mib * (1 << 20)), options.round_dense_gradients};
+  gradients_ = std::make_unique<GradientBuckets>(dense_, group_, buckets);
   broadcast_dense();
 }
 

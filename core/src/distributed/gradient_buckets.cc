@@ -3,19 +3,26 @@
 #include <algorithm>
 
 #include "tessera/device.h"
+#include "tessera/sdk/half.h"
 
 namespace tessera {
 
-GradientBuckets::GradientBuckets(ParameterList parameters, std::shared_ptr<ProcessGroup> group, int64_t bytes)
-    : parameters_(std::move(parameters)), group_(std::move(group)) {
+GradientBuckets::GradientBuckets(ParameterList parameters, std::shared_ptr<ProcessGroup> group,
+                                 const BucketOptions& options)
+    : parameters_(std::move(parameters)), group_(std::move(group)), rounded_(options.rounded) {
+  for (const ParameterPtr& p : parameters_) {
+    if (rounded_ && p->value.stream())
+      fail(Code::kUnimplemented, "comm.lossy: \"dense_gradients\" needs the dense layers in host memory, but they are ",
+           "on a device: set job.device = \"cpu\", or leave \"dense_gradients\" out");
+  }
   if (group_->world_size() == 1) return;
   for (size_t i = 0; i < parameters_.size(); ++i) place_of_.emplace(parameters_[i].get(), i);
   finished_.resize(parameters_.size());
   for (size_t first = 0; first < parameters_.size();) {
-    Bucket bucket{first, first, {}, 0, {}};
+    Bucket bucket{first, first, {}, 0, {}, {}};
     DeviceStream* const place = parameters_[first]->value.stream();
     for (; bucket.last < parameters_.size() && parameters_[bucket.last]->value.stream() == place; ++bucket.last) {
-      if (bucket.last > first && 4 * bucket.values >= bytes) break;
+      if (bucket.last > first && 4 * bucket.values >= options.bytes) break;
       bucket.values += parameters_[bucket.last]->value.numel();
     }
     const Shape shape{bucket.values + static_cast<int64_t>(bucket.last - first)};
@@ -26,9 +33,21 @@ GradientBuckets::GradientBuckets(ParameterList parameters, std::shared_ptr<Proce
       p.grad_buffer = bucket.buffer.narrow(at, p.value.numel()).reshape(p.value.shape());
       at += p.value.numel();
     }
+    if (rounded_) make_rounded(bucket);
     first = bucket.last;
     buckets_.push_back(std::move(bucket));
   }
+}
+
+void GradientBuckets::make_rounded(Bucket& bucket) const {
+  const int64_t count = bucket.buffer.numel(), world = group_->world_size();
+  Rounded& r = bucket.rounded;
+  for (int64_t rank = 0; rank < world; ++rank) r.shares.push_back(count * (rank + 1) / world - count * rank / world);
+  const int64_t own = r.shares[static_cast<size_t>(group_->rank())];
+  r.own.assign(static_cast<size_t>(world), own);
+  r.all = Tensor::empty({count}, DType::kBFloat16);
+  r.parts = Tensor::empty({world * own}, DType::kBFloat16);
+  r.sums = Tensor::empty({own}, DType::kBFloat16);
 }
 
 CallSite GradientBuckets::site_of(const Bucket& bucket) {
@@ -59,8 +78,10 @@ void GradientBuckets::all_reduce(float scale) {
       continue;
     }
     if (i >= started_) start(bucket);  // behind one on a device
-    end(bucket, scale);
+    add_up(bucket);
+    if (!rounded_) end(bucket, scale);
   }
+  for (size_t i = buckets_.size(); rounded_ && i-- > 0;) end(buckets_[i], scale);
   started_ = 0;
   finished_.assign(parameters_.size(), false);
 }
@@ -78,12 +99,41 @@ void GradientBuckets::start(Bucket& bucket) const {
       std::copy_n(p.grad.data<float>(), p.grad.numel(), place);
     }
   }
-  bucket.sum = group_->all_reduce(bucket.buffer, ReduceOp::kSum, site_of(bucket));
+  if (!rounded_) {
+    bucket.sum = group_->all_reduce(bucket.buffer, ReduceOp::kSum, site_of(bucket));
+    return;
+  }
+  Rounded& r = bucket.rounded;
+  const float* const from = bucket.buffer.data<float>();
+  auto* const to = static_cast<uint16_t*>(r.all.raw());
+  for (int64_t i = 0; i < bucket.buffer.numel(); ++i) to[i] = sdk::float_to_bfloat16(from[i]);
+  bucket.sum = group_->all_to_all_v(r.all, r.shares, r.parts, r.own, site_of(bucket));
+}
+
+void GradientBuckets::add_up(Bucket& bucket) const {
+  if (!rounded_) return;
+  Rounded& r = bucket.rounded;
+  bucket.sum.wait();
+  const int64_t own = r.sums.numel();
+  float* const sums = bucket.buffer.data<float>();  // its values were sent, so it is scratch here
+  const auto* part = static_cast<const uint16_t*>(r.parts.raw());
+  for (int64_t i = 0; i < own; ++i) sums[i] = sdk::bfloat16_to_float(part[i]);
+  for (int rank = 1; rank < group_->world_size(); ++rank) {
+    part += own;
+    for (int64_t i = 0; i < own; ++i) sums[i] += sdk::bfloat16_to_float(part[i]);
+  }
+  auto* const to = static_cast<uint16_t*>(r.sums.raw());
+  for (int64_t i = 0; i < own; ++i) to[i] = sdk::float_to_bfloat16(sums[i]);
+  CallSite sums_of = site_of(bucket);
+  sums_of.label = "sums of dense gradients";
+  bucket.sum = group_->all_gather_v(r.sums, r.all, r.shares, sums_of);
 }
 
 void GradientBuckets::end(Bucket& bucket, float scale) const {
   bucket.sum.wait();
   float* const sums = bucket.buffer.data<float>();
+  const auto* const rounded = rounded_ ? static_cast<const uint16_t*>(bucket.rounded.all.raw()) : nullptr;
+  for (int64_t i = 0; rounded_ && i < bucket.buffer.numel(); ++i) sums[i] = sdk::bfloat16_to_float(rounded[i]);
   const float* flag = sums + bucket.values;
   for (size_t i = bucket.first; i < bucket.last; ++i) {
     if (*flag++ > 0) parameters_[i]->grad = parameters_[i]->grad_buffer;

@@ -269,6 +269,7 @@ DenseWork dense_work(const Runtime& runtime, const Config& config, const std::ve
     }
   }
   out.bucket_bytes = config.comm.bucket_mib * (1 << 20);
+  if (config.comm.loses("dense_gradients")) out.gradient_bytes = 2;
   return out;
 }
 

@@ -246,6 +246,7 @@ JobModel make_model(const Runtime& runtime, const Config& config, const DeviceSt
   o.parallel.sharded.stream = device;
   o.parallel.sharded.bounds_check = bounds_check_of(job.tables);
   o.parallel.bucket_mib = config.comm.bucket_mib;
+  o.parallel.round_dense_gradients = config.comm.loses("dense_gradients");
   if (!config.planner.plan.empty()) o.parallel.plan = read_plan(config.planner.plan);
   out.planner =
       planner_options(config, job.tables, group->world_size(), group->local_world_size(), compute_device(device));

@@ -1,7 +1,5 @@
 #include "tessera/train_job.h"
 
-#include <algorithm>
-
 #include "distributed/stopwatch.h"
 #include "train/job_run.h"
 #include "train/job_setup.h"
@@ -11,10 +9,7 @@
 namespace tessera {
 
 ProcessGroupOptions group_options(const CommConfig& comm, const Device& device) {
-  const auto lossy = [&](const char* what) {
-    return std::find(comm.lossy.begin(), comm.lossy.end(), what) != comm.lossy.end();
-  };
-  return {comm.backend, "{}", comm.timeout_s, device, lossy("rows"), lossy("gradients")};
+  return {comm.backend, "{}", comm.timeout_s, device, comm.loses("rows"), comm.loses("gradients")};
 }
 
 struct TrainJob::Impl {

@@ -177,23 +177,25 @@ TEST_F(InFlight, WaitsAreInTheOrderOfStarts) {
 }
 
 TEST_F(InFlight, DenseGradientsTravelBeforeBackwardEnds) {
-  for (const std::vector<Event>& events : train({2, 2, false}, {})) {
-    // These count the buckets that started before `marked` ran backward, and after it.
-    int64_t before = 0, after = 0, steps = 0;
-    bool ran = false;
-    for (const Event& e : events) {
-      if (e.what == "backward") {
-        ran = true;
-        ++steps;
-      } else if (e.label == "rows" && e.what != "wait") {
-        ran = false;
-      } else if (e.label == "dense gradients" && e.what != "wait") {
-        ++(ran ? after : before);
+  for (const std::string lossy : {"[]", R"(["dense_gradients"])"}) {
+    for (const std::vector<Event>& events : train({2, 2, false}, {"comm.lossy=" + lossy})) {
+      // These count the buckets that started before `marked` ran backward, and after it.
+      int64_t before = 0, after = 0, steps = 0;
+      bool ran = false;
+      for (const Event& e : events) {
+        if (e.what == "backward") {
+          ran = true;
+          ++steps;
+        } else if (e.label == "rows" && e.what != "wait") {
+          ran = false;
+        } else if (e.label == "dense gradients" && e.what != "wait") {
+          ++(ran ? after : before);
+        }
       }
+      EXPECT_EQ(steps, kSteps);
+      EXPECT_EQ(before, kSteps) << lossy;
+      EXPECT_EQ(after, kSteps) << lossy;
     }
-    EXPECT_EQ(steps, kSteps);
-    EXPECT_EQ(before, kSteps);
-    EXPECT_EQ(after, kSteps);
   }
 }
 
