@@ -1,7 +1,5 @@
 #include "cross.h"
 
-#include <string.h>
-
 #include "cross_mixture.h"
 
 namespace tessera_dense {
@@ -40,29 +38,37 @@ MatrixCross::MatrixCross(const tessera::sdk::Setup& setup)
   mark_int8(read_precision(setup.options), described_);
 }
 
+// Without a backward, only two layers of a block are kept, so that they stay in the caches.
 void MatrixCross::forward(const tessera::sdk::ModuleCall& args, tsr_module_context** context) {
-  const int64_t batch = args.batch;
+  const int64_t batch = args.batch, block = matrices_.block();
+  const bool infers = context == nullptr;
+  const int64_t of_slot = infers ? 2 * shape_.kept_floats(block) / layers_ : 0;
   float* output = matrix(args.outputs[0], batch, width_, "cross's output");
   take_weights(args.parameters);
   auto lease = contexts_.take();
-  const float* x0 = joined_.rows(args, lease->joined);
-  lease->kept.at_least(host_, shape_.kept_floats(batch));
+  const float* x0 = joined_.place(args, lease->joined);
+  lease->kept.at_least(host_, infers ? slots_of(host_, batch, block) * of_slot : shape_.kept_floats(batch));
   matrices_.prepare(loops_, weights_);
-  in_blocks(host_, batch, matrices_.block(), [&](int64_t begin, int64_t end, int64_t) {
+  in_blocks(host_, batch, block, [&](int64_t begin, int64_t end, int64_t slot) {
     const OneThread alone;
-    const int64_t rows = end - begin, at = begin * width_;
+    const int64_t rows = end - begin, at = begin * width_, first = infers ? 0 : begin;
+    const auto kept_of = [&](int64_t k) {
+      return shape_.kept(lease->kept.data() + slot * of_slot, infers ? block : batch, infers ? k % 2 : k);
+    };
     const float* x = x0 + at;
+    joined_.join(args, lease->joined, begin, end);
     for (int64_t k = 0; k < layers_; ++k) {
-      const Kept kept = shape_.kept(lease->kept.data(), batch, k);
+      const Kept kept = kept_of(k);
       const float* in = x;
       if (low_rank_ > 0) {
-        float* projected = kept.projected + begin * low_rank_;
+        float* projected = kept.projected + first * low_rank_;
         matrices_.multiply(loops_, down(k), rows, x, projected, low_rank_);
         in = projected;
       }
-      matrices_.multiply(loops_, up(k), rows, in, kept.y + at, width_);
-      float* next = (k + 1 == layers_ ? output : shape_.kept(lease->kept.data(), batch, k + 1).x) + at;
-      loops_.cross(rows, width_, biases_[static_cast<size_t>(k)], x0 + at, x, kept.y + at, next);
+      float* y = kept.y + first * width_;
+      matrices_.multiply(loops_, up(k), rows, in, y, width_);
+      float* next = k + 1 == layers_ ? output + at : kept_of(k + 1).x + first * width_;
+      loops_.cross(rows, width_, biases_[static_cast<size_t>(k)], x0 + at, x, y, next);
       x = next;
     }
   });
@@ -86,22 +92,22 @@ void MatrixCross::backward(const tessera::sdk::ModuleCall& args, tsr_module_cont
   in_blocks(host_, batch, matrices_.block(), [&](int64_t begin, int64_t end, int64_t) {
     const OneThread alone;
     back_through({x0, grad, dx0, saved}, batch, begin, end);
+    if (wanted) joined_.give(args, begin, end);
     matrices_.take_rows(loops_, batch, begin, end, gradients_);
   });
   matrices_.add_gradients(loops_, batch, gradients_);
-  if (wanted) joined_.give(args);
 }
 
 // Runs samples [begin, end) back from the last layer to the first.
 void MatrixCross::back_through(const Way& way, int64_t batch, int64_t begin, int64_t end) const {
   const int64_t rows = end - begin, n = rows * width_, at = begin * width_;
   float *dout = dout_.data() + at, *dx0 = way.dx0 + at;
-  memcpy(dout, way.grad + at, sizeof(float) * static_cast<size_t>(n));
   for (int64_t k = layers_; k-- > 0;) {
     const Inner inside = inner(batch, k);
     float* dy = inside.dy + at;
     const float* y = shape_.kept(way.saved.kept.data(), batch, k).y + at;
-    loops_.cross_back(n, dout, way.x0 + at, y, dy, dx0, k + 1 < layers_);
+    const bool first = k + 1 == layers_;
+    loops_.cross_back({n, first ? way.grad + at : dout, way.x0 + at, y, dy, dx0, first ? dout : nullptr});
     // Added to the gradient that bypasses the layer.
     if (low_rank_ > 0) {
       float* dv = inside.dv + begin * low_rank_;

@@ -58,17 +58,30 @@ class Joined {
 
   // [batch, width]: the only input, or a copy of all in `memory`.
   const float* rows(const tessera::sdk::ModuleCall& call, Floats& memory) const {
+    const float* const all = place(call, memory);
+    join(call, memory, 0, call.batch);
+    return all;
+  }
+  // The same, but rows of several inputs are copied later, by join() of all blocks.
+  const float* place(const tessera::sdk::ModuleCall& call, Floats& memory) const {
     const int64_t width = width_of(call);
     if (one(call)) return matrix(call.inputs[first_], call.batch, width, what_.c_str());
-    float* to = memory.at_least(host_, call.batch * width);
-    int64_t at = 0;
-    for (const DLTensor& t : call.inputs.subspan(first_)) {
+    for (const DLTensor& t : call.inputs.subspan(first_)) matrix(t, call.batch, t.shape[1], what_.c_str());
+    return memory.at_least(host_, call.batch * width);
+  }
+  // Copies rows [begin, end) into the memory given to place(). [any-thread]
+  void join(const tessera::sdk::ModuleCall& call, const Floats& memory, int64_t begin, int64_t end) const {
+    if (one(call)) return;
+    const auto inputs = call.inputs.subspan(first_);
+    int64_t width = 0;
+    for (const DLTensor& t : inputs) width += t.shape[1];
+    float* to = memory.data() + begin * width;
+    for (const DLTensor& t : inputs) {
       const int64_t w = t.shape[1];
-      const float* from = matrix(t, call.batch, w, what_.c_str());
-      for (int64_t s = 0; s < call.batch; ++s) std::copy_n(from + s * w, w, to + s * width + at);
-      at += w;
+      const float* from = tessera::sdk::data_as<float>(t) + begin * w;
+      for (int64_t s = 0; s < end - begin; ++s) std::copy_n(from + s * w, w, to + s * width);
+      to += w;
     }
-    return to;
   }
   const float* rows(const tessera::sdk::ModuleCall& call) { return rows(call, rows_); }
   // For backward: the rows that rows() gave to the forward with this memory.
@@ -84,15 +97,17 @@ class Joined {
     if (one(call)) return matrix(gradients[0], call.batch, width, what_.c_str());
     return gradient_.at_least(host_, call.batch * width);
   }
-  void give(const tessera::sdk::ModuleCall& call) const {
+  void give(const tessera::sdk::ModuleCall& call) const { give(call, 0, call.batch); }
+  // The same of rows [begin, end). [any-thread]
+  void give(const tessera::sdk::ModuleCall& call, int64_t begin, int64_t end) const {
     if (one(call)) return;
     const int64_t width = width_of(call);
-    int64_t at = 0;
+    const float* from = gradient_.data() + begin * width;
     for (size_t i = first_; i < call.inputs.size(); ++i) {
       const int64_t w = call.inputs[i].shape[1];
-      float* to = matrix_or_null(call.grad_inputs[i], call.batch, w, what_.c_str());
-      for (int64_t s = 0; to && s < call.batch; ++s) std::copy_n(gradient_.data() + s * width + at, w, to + s * w);
-      at += w;
+      float* const to = matrix_or_null(call.grad_inputs[i], call.batch, w, what_.c_str());
+      for (int64_t s = begin; to && s < end; ++s) std::copy_n(from + (s - begin) * width, w, to + s * w);
+      from += w;
     }
   }
 
@@ -104,6 +119,15 @@ class Joined {
   int64_t width_;
   size_t first_;
   Floats rows_, gradient_;
+};
+
+// A call's inputs that are joined, and whose gradients are given, block by block, while the rows are in the caches.
+struct JoinedBlocks {
+  void join(int64_t begin, int64_t end) const { joined.join(call, memory, begin, end); }
+  void give(int64_t begin, int64_t end) const { joined.give(call, begin, end); }
+  const Joined& joined;
+  const tessera::sdk::ModuleCall& call;
+  const Floats& memory;
 };
 
 }  // namespace tessera_dense

@@ -44,6 +44,17 @@ struct Affine {
   bool relu;  // y < 0 becomes 0
 };
 
+// The gradient of a cross layer, of `n` values: dy = dnext * x0, and dx0 = dnext * y.
+struct CrossBack {
+  int64_t n;
+  const float* dnext;
+  const float* x0;
+  const float* y;
+  float* dy;
+  float* dx0;
+  float* copy;  // becomes dnext; NULL: dx0 is not written, but added to
+};
+
 struct Loops {
   // output [batch, dim + n (n - 1) / 2]: the dense vector, then dot(i, j) for i < j, row by row.
   void (*interact)(const Interaction& args, float* output);
@@ -60,8 +71,7 @@ struct Loops {
   // For a cross layer, matrices of `rows` x `columns`: y += bias, next = x0 * y + x.
   void (*cross)(int64_t rows, int64_t columns, const float* bias, const float* x0, const float* x, float* y,
                 float* next);
-  // The gradient: dy = dnext * x0; dx0 = dnext * y, or added to it.
-  void (*cross_back)(int64_t n, const float* dnext, const float* x0, const float* y, float* dy, float* dx0, bool add);
+  void (*cross_back)(const CrossBack& args);
   // out += a
   void (*add)(int64_t n, const float* a, float* out);
   // A sample's values do not depend on the other samples of its batch, nor on their number.

@@ -24,20 +24,23 @@ PlainMlp::PlainMlp(const tessera::sdk::Setup& setup, tessera::sdk::MlpLayers sha
   mark_int8(read_precision(setup.options), described_);
 }
 
-PlainStack::Pass PlainMlp::pass(const tessera::sdk::ModuleCall& args, const float* x, const Context& kept) {
+PlainStack::Pass PlainMlp::pass(const JoinedBlocks& inputs, const float* x, const Context& kept) {
+  const tessera::sdk::ModuleCall& args = inputs.call;
   const int64_t width = stack_.shape().output();
   parameter_data(args.parameters, parameters(), parameters_);
   return {args.batch,
           parameters_.data(),
           x,
           {matrix(args.outputs[0], args.batch, width, "mlp's output"), width},
-          kept.hidden.data()};
+          kept.hidden.data(),
+          &inputs};
 }
 
 void PlainMlp::forward(const tessera::sdk::ModuleCall& args, tsr_module_context** context) {
   auto lease = contexts_.take();
   lease->hidden.at_least(host_, stack_.kept(args.batch));
-  const PlainStack::Pass all = pass(args, joined_.rows(args, lease->joined), *lease);
+  const JoinedBlocks inputs{joined_, args, lease->joined};
+  const PlainStack::Pass all = pass(inputs, joined_.place(args, lease->joined), *lease);
   if (context == nullptr) return stack_.infer(all);
   stack_.forward(all);
   contexts_.hand_out(std::move(lease), context);
@@ -50,9 +53,9 @@ void PlainMlp::backward(const tessera::sdk::ModuleCall& args, tsr_module_context
   float* grad_input = joined_.gradient(args);
   parameter_data(args.grad_parameters, parameters(), gradients_);
   const Context& kept = *contexts_.of(context);
-  stack_.backward(pass(args, joined_.rows_again(args, kept.joined), kept),
+  const JoinedBlocks inputs{joined_, args, kept.joined};
+  stack_.backward(pass(inputs, joined_.rows_again(args, kept.joined), kept),
                   {{grad, width}, gradients_.data(), grad_input, false});
-  if (grad_input) joined_.give(args);
 }
 
 }  // namespace tessera_dense

@@ -29,7 +29,7 @@ class PlainMlp : public tessera::sdk::Module {
     Floats hidden;  // kept by the stack
     Floats joined;  // several inputs, concatenated
   };
-  PlainStack::Pass pass(const tessera::sdk::ModuleCall& args, const float* x, const Context& kept);
+  PlainStack::Pass pass(const JoinedBlocks& inputs, const float* x, const Context& kept);
 
   tessera::sdk::Host host_;
   PlainStack stack_;

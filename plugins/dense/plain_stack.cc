@@ -37,6 +37,7 @@ void PlainStack::forward(const Pass& pass) {
   const bool apart = pass.y.stride != shape_.output();
   in_blocks(host_, pass.batch, matrices_.block(), [&](int64_t begin, int64_t end, int64_t) {
     const OneThread alone;
+    if (pass.inputs) pass.inputs->join(begin, end);
     const float* from = pass.x + begin * shape_.input();
     for (size_t k = 0; k < shape_.count(); ++k) {
       if (apart && k + 1 == shape_.count()) return multiply_last(pass, begin, end, from);
@@ -61,6 +62,7 @@ void PlainStack::infer(const Pass& pass) {
   take_weights(pass);
   matrices_.prepare_rounded(loops_, weights_);
   in_blocks(host_, pass.batch, block, [&](int64_t begin, int64_t end, int64_t) {
+    if (pass.inputs) pass.inputs->join(begin, end);
     const float* from = pass.x;
     for (size_t k = 0; k < shape_.count(); ++k) {
       float* to = values(k, pass, last);
@@ -111,6 +113,7 @@ void PlainStack::backward(const Pass& pass, const Gradients& g) {
       matrices_.multiply_back(loops_, k, rows, dy, dx, k == 0 && g.add);
       if (k > 0) loops_.mask(rows * in, gradients_[k].x + begin * in, dx, dx);
     }
+    if (pass.inputs && g.x) pass.inputs->give(begin, end);
     matrices_.take_rows(loops_, batch, begin, end, gradients_);
   });
   matrices_.add_gradients(loops_, batch, gradients_);

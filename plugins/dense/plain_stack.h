@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "joined.h"
 #include "loops.h"
 #include "weights.h"
 
@@ -31,7 +32,8 @@ class PlainStack {
     float* const* parameters;  // weight and bias per layer
     const float* x;            // [batch, shape().input()]
     Rows y;
-    float* hidden;  // kept(batch) floats, written by forward
+    float* hidden;                         // kept(batch) floats, written by forward
+    const JoinedBlocks* inputs = nullptr;  // of x, which they write, and of its gradient; NULL: x is there
   };
   void forward(const Pass& pass);
   // A forward without a backward. It accepts batches of any size without preparation, allocates nothing once it has
