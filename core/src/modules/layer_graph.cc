@@ -157,7 +157,7 @@ struct LayerGraph::Impl {
              [&](int64_t there, int64_t here) { std::copy_n(from + there, columns.width, to + here); });
     return out;
   }
-  void add_gradient(const Columns& columns, const Tensor& grad);
+  void add_gradient(const Columns& columns, const Tensor& grad, bool of_layer);
   std::vector<tsr_value> described(const std::vector<Columns>& inputs, const SequenceGroups& as) const;
   std::vector<tsr_value> outputs_of(const DenseLayer& layer, const LayerSpec& spec, const std::vector<Columns>& inputs);
   std::string text_of(const Columns& columns, const std::string& name) const;
@@ -167,16 +167,17 @@ struct LayerGraph::Impl {
   void take_ids(const std::vector<DenseInput>& given, int64_t batch);
 };
 
-// The first gradient of a value is its gradient; others are added to it.
-void LayerGraph::Impl::add_gradient(const Columns& columns, const Tensor& grad) {
+// Gradients accumulate. The first one is stored without a copy if it is alone, or if it is a layer's, because only this
+// graph uses the memory to which the others are then added.
+void LayerGraph::Impl::add_gradient(const Columns& columns, const Tensor& grad, bool of_layer) {
   Value& value = values[columns.value];
   if (columns.value == kDenseValue || !grad.defined()) return;
-  if (value.uses == 1 && whole(columns)) {
+  const bool first = !value.grad.defined();
+  if (whole(columns) && (value.uses == 1 || (first && of_layer))) {
     value.grad = grad;
     return;
   }
   TESSERA_CHECK(!options.stream, "only the host adds gradients up");
-  const bool first = !value.grad.defined();
   if (first) value.grad = ensure(value.memory, value.rows, value.width);
   float* to = value.grad.data<float>();
   const float* from = grad.data<float>();
@@ -478,11 +479,11 @@ Tensor LayerGraph::backward(const std::vector<Tensor>& grads, const FinishedGrad
   Impl& m = *impl_;
   TESSERA_CHECK(grads.size() == m.heads.size(), "a gradient for each head");
   for (Value& value : m.values) value.grad = {};
-  for (size_t h = 0; h < m.heads.size(); ++h) m.add_gradient(m.heads[h], grads[h]);
+  for (size_t h = 0; h < m.heads.size(); ++h) m.add_gradient(m.heads[h], grads[h], false);
   for (auto node = m.nodes.rbegin(); node != m.nodes.rend(); ++node) {
     for (size_t k = 0; k < node->outputs; ++k) node->grads[k] = m.values[node->first_output + k].grad;
     const std::vector<Tensor>& back = node->layer.backward(node->grads, node->wanted);
-    for (size_t i = 0; i < node->inputs.size(); ++i) m.add_gradient(node->inputs[i], back[i]);
+    for (size_t i = 0; i < node->inputs.size(); ++i) m.add_gradient(node->inputs[i], back[i], true);
     if (finished) finished(node->layer.parameters());
   }
   m.sequence_grads.clear();
