@@ -293,7 +293,7 @@ TEST(BenchStep, EachSharding) {
         sharding);
     ASSERT_EQ(lines.size(), 1u) << sharding;
     expect_fields(lines[0], {"bench", "world", "T", "rows", "D", "B", "L", "sharding", "optimizer", "median_us",
-                             "kernel_us", "exchange_us", "copy_us", "overhead_us", "samples_per_s"});
+                             "kernel_us", "exchange_us", "copy_us", "messages", "overhead_us", "samples_per_s"});
     EXPECT_EQ(lines[0].at("world"), 2);
     EXPECT_EQ(lines[0].at("sharding"), sharding);
     EXPECT_GT(lines[0].at("samples_per_s"), 0);

@@ -1,7 +1,7 @@
 // A step's headers with their payloads, and the bits that say which bags have ids, sent to a rank by three broken peers
 // on two hosts. The rank refuses them, or lays out rows that are all inside the received data. An input has, for each
 // of two steps and each peer, a header and its payload; the first byte says whether headers are made right where
-// possible.
+// possible, and whether the exchanges are joined along a grid of two rows.
 #include <memory>
 
 #include "distributed/host_sums.h"
@@ -23,7 +23,7 @@ constexpr size_t kMostPayload = 512;
 // The next messages of rank 0's peers.
 struct Feed {
   Taker input{Input()};
-  bool right = false;
+  bool right = false, joined = false;
   std::vector<std::vector<uint8_t>> payloads = std::vector<std::vector<uint8_t>>(kPeers);
 };
 Feed& feed() {
@@ -43,6 +43,8 @@ PeerHeader next_header(int peer) {
     h.fingerprint = kFingerprint;
     h.flags &= PeerHeader::kWeighted;
     h.largest = std::max<int64_t>(h.largest, 64 << 10) % (256 << 10);
+    h.largest_rows = kMostCount;
+    h.rows = limited(h.rows) & (kMostCount - 1);
   }
   const Input payload = feed().input.take(std::min<size_t>(kMostPayload, feed().input.take<uint16_t>()));
   feed().payloads[static_cast<size_t>(peer)].assign(payload.begin(), payload.end());
@@ -65,18 +67,23 @@ class FedGroup final : public sdk::Group {
   sdk::Work* all_to_all_v(const DLTensor&, sdk::Counts, const DLTensor& recv, sdk::Counts counts,
                           const sdk::CollectiveCall& call) override {
     auto* to = static_cast<uint8_t*>(recv.data);
-    const bool headers = call.label != nullptr && std::string_view(call.label) == "step header";
+    const bool headers = call.label != nullptr && std::string_view(call.label).starts_with("step header");
+    const size_t blocks = feed().joined ? 2 : 1;
     for (int peer = 0; peer < kPeers; ++peer) {
       const auto n = static_cast<size_t>(counts[static_cast<size_t>(peer)]) * recv.dtype.bits / 8;
       if (n == 0) continue;
       std::memset(to, 0, n);
-      size_t at = 0;
-      if (headers) {
-        const PeerHeader h = next_header(peer);
-        std::memcpy(to, &h, at = sizeof(h));
+      for (size_t begin = 0; begin < n; begin += headers ? n / blocks : n) {
+        const size_t end = headers ? begin + n / blocks : n;
+        size_t at = begin;
+        if (headers) {
+          const PeerHeader h = next_header(peer);
+          std::memcpy(to + at, &h, sizeof(h));
+          at += sizeof(h);
+        }
+        const std::vector<uint8_t>& payload = feed().payloads[static_cast<size_t>(peer)];
+        if (!payload.empty()) std::memcpy(to + at, payload.data(), std::min(payload.size(), end - at));
       }
-      const std::vector<uint8_t>& payload = feed().payloads[static_cast<size_t>(peer)];
-      if (!payload.empty()) std::memcpy(to + at, payload.data(), std::min(payload.size(), n - at));
       to += n;
     }
     return new Done;
@@ -121,7 +128,7 @@ EmbeddingBagConfig table(const char* name, int64_t rows) {
 // Rank 0 of two hosts of two, with tables in ranges of rows, in columns, and summed inside hosts.
 struct Job {
   using Combine = ParameterSharding::Combine;
-  Job() {
+  explicit Job(JoinExchanges join) {
     EmbeddingModuleShardingPlan plan;
     plan.add("a", {"test", "fused", Combine::kSum, false, {{3, 8, 0, 0, 3}, {6, 8, 3, 0, 0}, {1, 8, 9, 0, 1}}});
     plan.add("b", {"test", "fused", Combine::kConcat, false, {{8, 4, 0, 0, 1}, {8, 4, 0, 4, 0}}});
@@ -130,7 +137,7 @@ struct Job {
     own = std::make_unique<RankWiring>(*wiring, 0);
     fingerprint.all = kFingerprint;
     group = ProcessGroup::connect(runtime, {.rank = 0, .world_size = kPeers, .local_rank = 0, .local_world_size = 2},
-                                  {.backend = "fuzz.fed"});
+                                  {.backend = "fuzz.fed", .join_exchanges = join});
   }
   const Runtime runtime{{.default_path = false, .plugins = {&kPlugin}}};
   const std::vector<EmbeddingBagConfig> tables = {table("a", 10), table("b", 8), table("d", 8)};
@@ -166,6 +173,7 @@ void step(Job& job, const RoutedBatch& routed, InputExchange& exchange) {
   check_rows(*job.own, received);
   WireLayout wire;
   RowMoves moves;
+  add_host_lengths(*job.own, routed, wire);
   lay_out_rows(*job.own, routed, received, wire);
   list_host_sums(*job.own, received, wire, moves);
   require(wire.elements >= 0, "rows have places");
@@ -174,9 +182,12 @@ void step(Job& job, const RoutedBatch& routed, InputExchange& exchange) {
 }  // namespace
 
 void fuzz_step_header(Input input) {
-  static Job job;
+  static Job direct(JoinExchanges::kNever), joined(JoinExchanges::kAlways);
   Taker taker(input);
-  feed().right = taker.take<uint8_t>() % 2 == 1;
+  const auto how = taker.take<uint8_t>();
+  feed().right = how % 2 == 1;
+  feed().joined = how / 2 % 2 == 1;
+  Job& job = feed().joined ? joined : direct;
   feed().input = taker;
   std::vector<int64_t> ids;
   std::vector<int32_t> lengths;
@@ -195,7 +206,8 @@ void fuzz_step_header(Input input) {
   RoutedBatch routed;
   check_batch(*job.wiring, job.tables, {}, index, batch, checked);
   route(*job.own, checked, {}, scratch, routed);
-  InputExchange exchange(job.group, *job.own, job.fingerprint);
+  routed.rows_wanted.assign(kPeers, 0);
+  InputExchange exchange(job.group, *job.own, job.fingerprint, job.group->joins().rows);
   taken([&] {
     for (int i = 0; i < 2; ++i) step(job, routed, exchange);
   });

@@ -22,38 +22,36 @@ struct StepBench : ShardedBench {
 
 constexpr int kStepBatches = 16;
 
-// Runs the exchanges of one step with nothing between them.
+// Runs the exchanges of one step with nothing between them, along the same ways.
 class BareExchange {
  public:
   BareExchange(const ProcessGroup& group, StepTraffic traffic) : group_(group), traffic_(std::move(traffic)) {
     const auto sum = [](const std::vector<int64_t>& v) { return std::accumulate(v.begin(), v.end(), int64_t{0}); };
-    header_counts_.assign(group.world_size(), traffic_.first_message);
-    header_counts_[group.rank()] = 0;
-    header_ = Tensor::zeros({traffic_.first_message * (group.world_size() - 1)}, DType::kUInt8);
-    header_in_ = header_.clone();
-    ids_ = Tensor::zeros({sum(traffic_.ids_sent)}, DType::kUInt8);
-    ids_in_ = Tensor::zeros({sum(traffic_.ids_received)}, DType::kUInt8);
-    rows_ = Tensor::zeros({sum(traffic_.rows_sent)});
-    rows_in_ = Tensor::zeros({sum(traffic_.rows_received)});
-    const int64_t travels = header_.numel() + ids_.numel() + 4 * (rows_.numel() + rows_in_.numel());
+    int64_t travels = 0;
+    for (size_t i = 0; i < traffic_.num_exchanges; ++i) {
+      const StepTraffic::Exchange& e = traffic_.exchanges[i];
+      send_.push_back(Tensor::zeros({sum(e.sent)}, DType::kUInt8));
+      recv_.push_back(Tensor::zeros({sum(e.received)}, DType::kUInt8));
+      travels += send_.back().numel();
+    }
     copied_ = Tensor::zeros({travels}, DType::kUInt8);
     copy_ = copied_.clone();
   }
   void run() const {
-    group_.all_to_all_v(header_, header_counts_, header_in_, header_counts_, "header").wait();
-    if (traffic_.ids_in_second)
-      group_.all_to_all_v(ids_, traffic_.ids_sent, ids_in_, traffic_.ids_received, "ids").wait();
-    group_.all_to_all_v(rows_, traffic_.rows_sent, rows_in_, traffic_.rows_received, "rows").wait();
-    group_.all_to_all_v(rows_in_, traffic_.rows_received, rows_, traffic_.rows_sent, "gradients").wait();
+    for (size_t i = 0; i < traffic_.num_exchanges; ++i) {
+      const StepTraffic::Exchange& e = traffic_.exchanges[i];
+      group_.all_to_all_v(send_[i], e.sent, recv_[i], e.received, e.name).wait();
+    }
   }
   // Copies the bytes that this rank sends in a step, from memory to memory.
   void copy() const { std::memcpy(copy_.raw(), copied_.raw(), static_cast<size_t>(copied_.numel())); }
+  int64_t messages() const { return traffic_.messages(group_.rank()); }
 
  private:
   const ProcessGroup& group_;
   StepTraffic traffic_;
-  std::vector<int64_t> header_counts_;
-  Tensor header_, header_in_, ids_, ids_in_, rows_, rows_in_, copied_, copy_;
+  std::vector<Tensor> send_, recv_;  // by exchange
+  Tensor copied_, copy_;
 };
 
 double largest_over_ranks(const ProcessGroup& group, double value) {
@@ -81,6 +79,7 @@ class StepSubject {
     gradient_.fill(1e-4);
     for (int i = 0; i < kStepBatches; ++i) step();  // lets buffers reach their size
     bare_.emplace(*group_, module_->last_traffic());
+    messages_ = largest_over_ranks(*group_, static_cast<double>(bare_->messages()));
   }
 
   void round() {
@@ -120,6 +119,7 @@ class StepSubject {
     line.update({{"kernel_us", kernel},
                  {"exchange_us", exchange},
                  {"copy_us", percentiles(copies_).median},
+                 {"messages", static_cast<int64_t>(messages_)},
                  {"overhead_us", step - kernel - exchange},
                  {"samples_per_s", 1e6 * static_cast<double>(b_.nproc * b_.workload.batch) / step},
                  {"stages_us", std::move(stages)}});
@@ -156,6 +156,7 @@ class StepSubject {
   std::optional<BareExchange> bare_;
   Tensor gradient_;
   size_t next_ = 0;
+  double messages_ = 0;                                       // of the rank that sends most in a step
   std::vector<double> steps_, kernels_, exchanges_, copies_;  // microseconds per round
   std::map<std::string, std::vector<double>> stages_;         // the same per stage
 };

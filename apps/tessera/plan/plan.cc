@@ -228,7 +228,9 @@ Job job_from_config(const Arguments& a) {
                              : config.job.device != "auto" ? config.job.device
                                                            : "cpu";
   job.options = planner_options(config, tables, a.world_size, a.local_world_size, compute_device(*job.runtime, device));
-  job.options.wire = wire_bytes_of(*job.runtime, group_options(config.comm, kCpu));
+  const ProcessGroupOptions comm = group_options(config.comm, kCpu);
+  job.options.wire = wire_bytes_of(*job.runtime, comm);
+  job.options.joins = comm.joins();
   if (!data.train) return job;
   observe_job(config, read, &job.options);
   return job;

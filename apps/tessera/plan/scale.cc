@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -151,18 +152,19 @@ LinkFigures network_of(const std::string& text, int ranks_per_host) {
   double speed = 0;
   char prefix = 0;
   std::istringstream in(text);
+  const auto refuse = [&] {
+    throw UsageError(str_cat("--network ", text,
+                             ": give the bandwidth of a host and, if known, the time of a message, such as 100Gbit or "
+                             "25Gbit,50us, or a topology file"));
+  };
   if (unit == std::string::npos || !(in >> speed)) {
+    if (std::error_code unknown; !std::filesystem::exists(text, unknown)) refuse();
     const Machine machine = load_machine(text);
     if (!machine.inter_host)
       throw UsageError(
           str_cat("--network ", text, ": the file has no figures of exchanges between hosts (inter_host)"));
     return *machine.inter_host;
   }
-  const auto refuse = [&] {
-    throw UsageError(str_cat("--network ", text,
-                             ": give the bandwidth of a host and, if known, the time of a message, such as 100Gbit or "
-                             "25Gbit,50us, or a topology file"));
-  };
   std::string bit;
   if (!(in >> prefix) || (prefix != 'G' && prefix != 'M') || !std::getline(in, bit, ',') || bit != "bit") refuse();
   double message = kMessageSeconds;
@@ -197,8 +199,8 @@ std::vector<ScaledWorld> scale(const ScaleJob& job, const std::vector<int>& worl
 
 std::string scale_text(const ScaleJob& job, const std::vector<ScaledWorld>& worlds) {
   std::string out = wrapped(str_cat(
-      "Predicted, not measured: ", job.ranks_per_host,
-      " ranks per host. A step is work (the mean of all ranks), waiting "
+      "Predicted, not measured: ", job.ranks_per_host, job.ranks_per_host == 1 ? " rank" : " ranks",
+      " per host. A step is work (the mean of all ranks), waiting "
       "for the busiest rank, and exchanges in and across hosts, in ms; eff is the rate per rank relative to the first "
       "line."));
   out += "\nThe same batch per rank:\n" + steps_text(worlds, &ScaledWorld::weak);

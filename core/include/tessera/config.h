@@ -58,6 +58,7 @@ struct CommConfig {
   double bucket_mib = 4;
   std::vector<std::string> lossy;           // "rows", "gradients", "dense_gradients"
   bool loses(std::string_view what) const;  // is it in `lossy`?
+  std::string join_exchanges = "auto";
   bool operator==(const CommConfig&) const = default;
 };
 

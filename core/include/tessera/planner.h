@@ -230,6 +230,7 @@ struct PlannerOptions {
   std::optional<LinkFigures> network;  // between hosts, instead of the figures of `machine`
   std::string kernel = "auto";         // kernel plugin whose estimates are used
   WireBytes wire = nullptr;            // of the transport; the cost model "torchrec" does not use it
+  Joins joins;                         // the same
   int64_t max_grid_search_proposals = 10000;
   PlannerSearch search = PlannerSearch::kBalanced;
   // Limits the time to look at shardings, to search, and to explain why there is no plan; 0: none. After the limit, the

@@ -14,6 +14,7 @@
 
 #include "tessera/abi/collective.h"
 #include "tessera/runtime.h"
+#include "tessera/sharding.h"
 #include "tessera/tensor.h"
 
 namespace tessera {
@@ -46,6 +47,10 @@ struct ProcessGroupOptions {
   Device device = {};          // of this rank: location of most exchanges' tensors
   // comm.lossy: the data that a transport may send with less precision (TSR_CALL_LOSSY).
   bool lossy_rows = false, lossy_gradients = false;
+  JoinExchanges join_exchanges = JoinExchanges::kAuto;
+  Joins joins() const {
+    return {join_exchanges, lossy_rows || lossy_gradients ? JoinExchanges::kNever : join_exchanges};
+  }
 };
 
 // The contents of a step's exchange, which also give its direction.
@@ -109,6 +114,7 @@ class ProcessGroup {
   int local_rank() const;
   int local_world_size() const;
   const std::string& backend() const;
+  Joins joins() const;  // what is joined of a step in host memory
 
   // Ranks with the same color >= 0 form a group, ordered by `key`, then by their ranks here. Color -1 gives nullptr.
   // All ranks must call it.

@@ -31,6 +31,15 @@ class Runtime;
 // such functions for groups and transports.
 using WireBytes = std::function<int64_t(bool gradients, int64_t elements, int64_t row_elements)>;
 
+// comm.join_exchanges: small messages of the exchanges of a step are joined, first inside rows of a grid of the ranks
+// (docs/scale.md). kAuto: in worlds of more than 16 ranks, as long as no two ranks have more than 8 KiB for each other.
+enum class JoinExchanges { kAuto, kAlways, kNever };
+// The rule for a step's exchanges of headers and ids, and the one for rows and gradients. Rows are not joined if they
+// may be lossy, because they would be coded twice, and not on a device.
+struct Joins {
+  JoinExchanges ids = JoinExchanges::kAuto, rows = JoinExchanges::kAuto;
+};
+
 // Bytes on one rank or of one shard: device memory, host memory, disk. Compared in this order.
 struct Storage {
   int64_t hbm = 0;

@@ -37,8 +37,10 @@ struct HostBytes {
   bool operator==(const HostBytes&) const = default;
 };
 
-// The exchanges of a step: headers and ids with their lengths, pooled or sequence rows, and their gradients.
-// `unused_inline`: inline payload that the step's ids did not fill, and what was sent on behalf of other ranks.
+// The exchanges of a step: headers and ids with their lengths, pooled or sequence rows, and their gradients. Headers
+// and ids count by their destination. Joined rows and gradients count as this rank sends them, with those of other
+// ranks. `unused_inline`: inline payload that the step's ids did not fill, and the ids sent on behalf of other ranks,
+// less those that others sent for this one.
 // `ids_wanted`: the number of ids of other ranks' rows; `ids_sent`: how many of them travelled, because repeated rows
 // of some tables travel once.
 template <class Number>
@@ -80,6 +82,7 @@ struct TrafficInput {
   bool is_weighted = false;
   bool sequence = false;  // EmbeddingCollection
   WireBytes wire = nullptr;
+  Joins joins;
 };
 
 // The bytes that rank `rank` sends. They are exact if all bags have the given number of ids and rows are not split. For
@@ -98,15 +101,22 @@ struct StageTimes {
   StageTimes& operator+=(const StageTimes& other);  // adds another collection in the same steps
 };
 
-// Sizes of the exchanges of one step, by peer: bytes of ids with their lengths, and elements (float32) of rows.
-// Gradients have as many elements, in the other direction. `bytes`: everything that this rank sends to others, without
-// data-parallel tables.
+// The exchanges of one step. `bytes`: everything that this rank sends to others, without data-parallel tables.
 struct StepTraffic {
+  // One all-to-all among all ranks. A joined exchange (JoinExchanges) has two.
+  struct Exchange {
+    const char* name = nullptr;
+    std::vector<int64_t> sent, received;  // bytes, by rank
+  };
   int64_t first_message = 0;   // bytes of a header and an inline payload of ids, which each rank has for each other one
   bool ids_in_second = false;  // some rank's ids exceeded the inline payload and went in a second exchange
-  std::vector<int64_t> ids_sent, ids_received;
-  std::vector<int64_t> rows_sent, rows_received;
+  bool joined_ids = false, joined_rows = false;  // this second exchange, and those of rows and gradients
+  std::vector<int64_t> ids_sent;                 // bytes of ids with their lengths, by their owner
+  std::vector<Exchange> exchanges;               // in their order; only the first num_exchanges
+  size_t num_exchanges = 0;
   ExchangeBytes<int64_t> bytes;
+  // Messages to other ranks in all exchanges.
+  int64_t messages(int own_rank) const;
 };
 
 // Records when one thread of a rank did what, for a picture of a few steps. A collection with a Trace adds a span for

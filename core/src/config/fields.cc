@@ -77,6 +77,10 @@ const std::vector<Field<CommConfig>>& fields<CommConfig>() {
        "Data that may travel with less precision: `rows` (looked-up rows) and `gradients` (gradients of these rows), "
        "if the transport has a codec; `dense_gradients`, which travel as bfloat16 over any transport.",
        one_of("rows", "gradients", "dense_gradients")},
+      {"join_exchanges", &S::join_exchanges, "",
+       "When small messages of a step are joined: `always`, `never`, or with `auto` in worlds of more than 16 ranks. "
+       "See docs/scale.md.",
+       one_of("auto", "always", "never")},
   };
   return table;
 }

@@ -3,14 +3,15 @@
 namespace tessera {
 namespace {
 
+Tensor of_owner(const Hop& hop, const Tensor& rows) { return rows.narrow(hop.owner_begin, hop.owner_total); }
+Tensor of_home(const Hop& hop, const Tensor& rows) { return rows.narrow(hop.home_begin, hop.home_total); }
+
 Work to_home(const ProcessGroup& group, const Hop& hop, const Tensor& rows, const CallSite& site) {
-  return group.all_to_all_v(rows.narrow(hop.owner_begin, hop.owner_total), hop.owner_counts,
-                            rows.narrow(hop.home_begin, hop.home_total), hop.home_counts, site);
+  return group.all_to_all_v(of_owner(hop, rows), hop.owner_counts, of_home(hop, rows), hop.home_counts, site);
 }
 
 Work to_owner(const ProcessGroup& group, const Hop& hop, const Tensor& rows, const CallSite& site) {
-  return group.all_to_all_v(rows.narrow(hop.home_begin, hop.home_total), hop.home_counts,
-                            rows.narrow(hop.owner_begin, hop.owner_total), hop.owner_counts, site);
+  return group.all_to_all_v(of_home(hop, rows), hop.home_counts, of_owner(hop, rows), hop.owner_counts, site);
 }
 
 }  // namespace
@@ -22,29 +23,51 @@ RowExchange::RowExchange(std::shared_ptr<ProcessGroup> group, const RankWiring& 
       place_(place),
       row_elements_(own.wiring.row_elements()) {}
 
+Work RowExchange::start_to_home(const RowsOnWire& wire, const char* label) const {
+  const Hop& hop = wire.layout.last(two_hops());
+  if (!wire.joined) return to_home(*group_, hop, wire.rows, rows(label));
+  return wire.joined->start_to_home(*group_, of_owner(hop, wire.rows), rows(label));
+}
+
+void RowExchange::finish_to_home(const RowsOnWire& wire, Work started, Stopwatch& watch) const {
+  if (!wire.joined) return watch.wait(std::move(started));
+  wire.joined->finish_to_home(*group_, std::move(started), of_home(wire.layout.last(two_hops()), wire.rows),
+                              rows("rows of a column"), watch);
+}
+
+Work RowExchange::start_to_owner(const RowsOnWire& wire, const char* label) const {
+  const Hop& hop = wire.layout.last(two_hops());
+  if (!wire.joined) return to_owner(*group_, hop, wire.rows, gradients(label));
+  return wire.joined->start_to_owner(*group_, of_home(hop, wire.rows), gradients(label));
+}
+
+void RowExchange::finish_to_owner(const RowsOnWire& wire, Work started, Stopwatch& watch) const {
+  if (!wire.joined) return watch.wait(std::move(started));
+  wire.joined->finish_to_owner(*group_, std::move(started), of_owner(wire.layout.last(two_hops()), wire.rows),
+                               gradients("gradients of a row"), watch);
+}
+
 Work RowExchange::start_rows_to_home(const RowsOnWire& wire) const {
   if (wiring_.world_size() == 1) return {};
-  const bool two_hops = wiring_.hosts().count > 1;
-  return to_home(*host_group_, wire.layout.in_host, wire.rows, rows(two_hops ? "rows inside the host" : "rows"));
+  if (!two_hops()) return start_to_home(wire, "rows");
+  return to_home(*host_group_, wire.layout.in_host, wire.rows, rows("rows inside the host"));
 }
 
 void RowExchange::finish_rows_to_home(const RowsOnWire& wire, Work first_hop, Stopwatch& watch) const {
+  if (!two_hops()) return finish_to_home(wire, std::move(first_hop), watch);
   watch.wait(std::move(first_hop));
-  if (wiring_.hosts().count == 1) return;
   wire.host_sums.combine(wire.rows, wire.rows);
-  watch.wait(to_home(*group_, wire.layout.across, wire.rows, rows("rows across hosts")));
+  finish_to_home(wire, start_to_home(wire, "rows across hosts"), watch);
 }
 
 Work RowExchange::start_rows_to_owner(const RowsOnWire& wire) const {
   if (wiring_.world_size() == 1) return {};
-  if (wiring_.hosts().count > 1)
-    return to_owner(*group_, wire.layout.across, wire.rows, gradients("gradients across hosts"));
-  return to_owner(*host_group_, wire.layout.in_host, wire.rows, gradients("gradients"));
+  return start_to_owner(wire, two_hops() ? "gradients across hosts" : "gradients");
 }
 
 void RowExchange::finish_rows_to_owner(const RowsOnWire& wire, Work first_hop, Stopwatch& watch) const {
-  watch.wait(std::move(first_hop));
-  if (wiring_.hosts().count == 1) return;
+  finish_to_owner(wire, std::move(first_hop), watch);
+  if (!two_hops()) return;
   wire.host_sums.split(wire.rows, wire.rows);
   watch.wait(to_owner(*host_group_, wire.layout.in_host, wire.rows, gradients("gradients inside the host")));
 }

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "distributed/joined_exchange.h"
 #include "distributed/row_executor.h"
 #include "distributed/stopwatch.h"
 #include "distributed/wire_layout.h"
@@ -16,6 +17,7 @@ struct RowsOnWire {
   const WireLayout& layout;
   const Tensor& rows;
   RowMover& host_sums;
+  JoinedExchange* joined;  // of the last hop; null: all ranks exchange directly
 };
 
 class RowExchange {
@@ -34,6 +36,11 @@ class RowExchange {
   void abort(const std::string& reason) const;
 
  private:
+  Work start_to_home(const RowsOnWire& wire, const char* label) const;
+  void finish_to_home(const RowsOnWire& wire, Work started, Stopwatch& watch) const;
+  Work start_to_owner(const RowsOnWire& wire, const char* label) const;
+  void finish_to_owner(const RowsOnWire& wire, Work started, Stopwatch& watch) const;
+  bool two_hops() const { return wiring_.hosts().count > 1; }
   CallSite rows(const char* label) const { return {label, place_, Carries::kRows, row_elements_}; }
   CallSite gradients(const char* label) const { return {label, place_, Carries::kRowGradients, row_elements_}; }
 

@@ -25,12 +25,13 @@ class KnownToAll : public Error {
 }  // namespace
 
 InputExchange::InputExchange(std::shared_ptr<ProcessGroup> group, const RankWiring& own, const JobFingerprint& job,
-                             std::shared_ptr<ProcessGroup> steps)
+                             JoinExchanges join_rows, std::shared_ptr<ProcessGroup> steps)
     : group_(std::move(group)),
       steps_(std::move(steps)),
       own_(own),
       job_(job),
-      grid_(HeaderGrid::of(group_->world_size(), group_->local_world_size())) {}
+      grid_(RankGrid::of(group_->world_size(), group_->local_world_size(), group_->joins().ids)),
+      join_rows_(join_rows) {}
 
 template <class Body>
 void InputExchange::guarded(const Body& body) const {
@@ -62,7 +63,12 @@ void InputExchange::send_payloads(const RoutedBatch& batch, const std::string& e
 
 void InputExchange::finish(const RoutedBatch& batch, IdMessages& messages, ReceivedBatch& received, Stopwatch& watch) {
   guarded([&] {
-    watch.wait(std::move(messages.travel));
+    if (messages.joins_ids) {
+      messages.joined.finish_to_owner(*group_, std::move(messages.travel), payloads_of(messages),
+                                      {"ids of a row", job_.all, Carries::kIds}, watch);
+    } else {
+      watch.wait(std::move(messages.travel));
+    }
     unpack(own_, messages.headers, messages.payloads, batch.weighted, received);
   });
 }
@@ -86,6 +92,8 @@ int64_t InputExchange::write_headers(const RoutedBatch& batch, bool finished, bo
   for (int peer = 0; peer < world; ++peer) {
     if (peer != own) h.largest = std::max(h.largest, batch.payload_bytes[peer]);
   }
+  const bool tells_rows = !error && may_join_rows();
+  if (tells_rows) h.largest_rows = *std::max_element(batch.rows_wanted.begin(), batch.rows_wanted.end());
   const int64_t bytes = (grid_.is_direct() ? world - 1 : world) * block;
   uint8_t* const blocks = messages.header_send.ensure(bytes).data<uint8_t>();
   for (int peer = 0; peer < world; ++peer) {
@@ -94,6 +102,7 @@ int64_t InputExchange::write_headers(const RoutedBatch& batch, bool finished, bo
       h.num_ids = batch.parts[peer].ids;
       h.presence_words = batch.parts[peer].presence_words;
     }
+    if (tells_rows) h.rows = batch.rows_wanted[peer];
     messages.headers[peer] = h;
     if (peer == own) continue;
     uint8_t* const to = blocks + (grid_.is_direct() ? peer - (peer > own) : grid_.place_of(peer)) * block;
@@ -133,6 +142,7 @@ Work InputExchange::start_headers(IdMessages& messages, int64_t bytes, const cha
 void InputExchange::pass_headers_on(IdMessages& messages, Stopwatch& watch) const {
   const int world = group_->world_size(), own = group_->rank();
   const int64_t block = kHeaderBytes + messages.inline_payload;
+  read_relayed(block, messages);
   uint8_t* to = messages.header_send.data<uint8_t>();
   for (int row = 0; row < grid_.rows; ++row) {
     for (int column = 0; column < grid_.columns; ++column, to += block) {
@@ -144,12 +154,42 @@ void InputExchange::pass_headers_on(IdMessages& messages, Stopwatch& watch) cons
   watch.wait(start_headers(messages, world * block, "step headers of a row"));
 }
 
+// The bytes of the payload that a header announces, from one rank to another.
+int64_t InputExchange::checked_payload(const PeerHeader& h, int from, int to) const {
+  if (h.magic != PeerHeader::kMagic || !plausible(h.num_ids) || !plausible(h.num_bags) ||
+      !plausible(h.presence_words) || !plausible(h.largest) || !plausible(h.largest_rows) || h.rows < 0 ||
+      h.rows > h.largest_rows) {
+    damaged_header(from);
+  }
+  if (h.flags & PeerHeader::kError || h.fingerprint != job_.all) return 0;
+  const int64_t id_routes = own_.wiring.id_route_begin(to + 1) - own_.wiring.id_route_begin(to);
+  const int64_t bytes = payload_bytes(h.num_ids, h.flags & PeerHeader::kWeighted ? h.num_ids : 0,
+                                      id_routes + h.num_bags + h.presence_words);
+  if (from != to && bytes > h.largest) damaged_header(from);
+  return bytes;
+}
+
+// Remembers what headers that pass here say of the exchanges that will take the same way.
+void InputExchange::read_relayed(int64_t block, IdMessages& messages) const {
+  const int own = group_->rank();
+  messages.relayed_rows.assign(static_cast<size_t>(grid_.world()), 0);
+  messages.joined.sizes.relayed.assign(static_cast<size_t>(grid_.world()), 0);
+  for (int at = 0; at < grid_.world(); ++at) {
+    const int home = grid_.rank_at(grid_.row_of(own), at / grid_.rows);
+    const int owner = grid_.rank_at(at % grid_.rows, grid_.column_of(own));
+    if (home == own && owner == own) continue;  // this rank's block for itself is never written
+    PeerHeader h;
+    std::memcpy(&h, messages.header_recv.data<uint8_t>() + at * block, sizeof(h));
+    messages.joined.sizes.relayed[at] = checked_payload(h, home, owner);
+    messages.relayed_rows[at] = h.rows;
+  }
+}
+
 // True: a rank announced an error.
 bool InputExchange::read_headers(const RoutedBatch& batch, IdMessages& messages) {
   const int world = group_->world_size(), own = group_->rank();
-  const int64_t id_routes = own_.num_id_routes;
   bool any_error = false;
-  int64_t largest = 0;
+  int64_t largest = 0, largest_rows = 0;
   messages.all_finished = true;
   messages.any_finished = false;
   messages.payload_recv_bytes.resize(world);
@@ -166,22 +206,20 @@ bool InputExchange::read_headers(const RoutedBatch& batch, IdMessages& messages)
       std::memcpy(&h, from, sizeof(h));
       messages.payloads[peer] = from + kHeaderBytes;
     }
-    if (h.magic != PeerHeader::kMagic || !plausible(h.num_ids) || !plausible(h.num_bags) ||
-        !plausible(h.presence_words) || !plausible(h.largest)) {
-      damaged_header(peer);
-    }
+    messages.payload_recv_bytes[peer] = checked_payload(h, peer, own);
     if (h.fingerprint != job_.all) refuse_other_job(peer);
     any_error = any_error || (h.flags & PeerHeader::kError);
     messages.all_finished = messages.all_finished && (h.flags & PeerHeader::kFinished);
     messages.any_finished = messages.any_finished || (h.flags & PeerHeader::kFinished);
     largest = std::max(largest, h.largest);
-    messages.payload_recv_bytes[peer] = 0;
-    if (h.flags & PeerHeader::kError) continue;
-    messages.payload_recv_bytes[peer] = payload_bytes(h.num_ids, h.flags & PeerHeader::kWeighted ? h.num_ids : 0,
-                                                      id_routes + h.num_bags + h.presence_words);
-    if (peer != own && messages.payload_recv_bytes[peer] > h.largest) damaged_header(peer);
+    largest_rows = std::max(largest_rows, h.largest_rows);
   }
   messages.in_second = largest > messages.inline_payload;
+  const auto joins = [&](JoinExchanges join, int64_t bytes) {
+    return !grid_.is_direct() && is_joined(join, static_cast<double>(bytes));
+  };
+  messages.joins_ids = messages.in_second && joins(group_->joins().ids, largest);
+  messages.joins_rows = joins(join_rows_, largest_rows * static_cast<int64_t>(sizeof(float)));
   inline_payload_ = inline_payload_for(largest, world);
   return any_error;
 }
@@ -194,16 +232,27 @@ void InputExchange::refuse_other_job(int peer) {
                                                       group_->rank(), ": all ranks need the same config and plan"));
 }
 
+// The payloads of all ranks, one behind the other.
+Tensor InputExchange::payloads_of(IdMessages& messages) {
+  const std::vector<int64_t>& bytes = messages.payload_recv_bytes;
+  const int64_t total = std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
+  messages.payload_recv.ensure(total);
+  return messages.payload_recv.tensor().first({total});
+}
+
 void InputExchange::start_payloads(const RoutedBatch& batch, IdMessages& messages) const {
   const int own = group_->rank();
-  const int64_t total =
-      std::accumulate(messages.payload_recv_bytes.begin(), messages.payload_recv_bytes.end(), int64_t{0});
-  messages.payload_recv.ensure(total);  // a later batch of this size may need it
+  const Tensor recv = payloads_of(messages);  // also if they came with the headers: a later batch of this size may not
   if (!messages.in_second) return;
   const int64_t sending = std::accumulate(batch.payload_bytes.begin(), batch.payload_bytes.end(), int64_t{0});
-  messages.travel = group_->all_to_all_v(batch.payload.tensor().first({sending}), batch.payload_bytes,
-                                         messages.payload_recv.tensor().first({total}), messages.payload_recv_bytes,
-                                         {"ids", job_.all, Carries::kIds});
+  const Tensor send = batch.payload.tensor().first({sending});
+  const CallSite site("ids", job_.all, Carries::kIds);
+  if (messages.joins_ids) {
+    messages.joined.prepare(grid_, own, batch.payload_bytes, messages.payload_recv_bytes);
+    messages.travel = messages.joined.start_to_owner(*group_, send, site);
+  } else {
+    messages.travel = group_->all_to_all_v(send, batch.payload_bytes, recv, messages.payload_recv_bytes, site);
+  }
   const uint8_t* payload = messages.payload_recv.data<uint8_t>();
   for (int peer = 0; peer < group_->world_size(); ++peer) {
     if (peer != own) messages.payloads[peer] = payload;

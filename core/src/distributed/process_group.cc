@@ -141,6 +141,7 @@ struct ProcessGroup::Impl {
   std::string backend;
   tsr_collective_info info{};
   bool lossy_rows = false, lossy_gradients = false;
+  Joins joins;
   mutable std::mutex parts;                             // abort() comes from any thread
   std::shared_ptr<ProcessGroup> in_host, across_hosts;  // null until they are asked for
   DeviceStaging staging;
@@ -222,6 +223,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::connect(const Runtime& runtime, cons
   impl->backend = "local";
   impl->lossy_rows = options.lossy_rows;
   impl->lossy_gradients = options.lossy_gradients;
+  impl->joins = options.joins();
   if (where.world_size > 1) {
     impl->part = transport(runtime, options);
     impl->backend = impl->part->id();
@@ -273,6 +275,7 @@ int ProcessGroup::world_size() const { return impl_->world; }
 int ProcessGroup::local_rank() const { return impl_->local_rank; }
 int ProcessGroup::local_world_size() const { return impl_->local_world; }
 const std::string& ProcessGroup::backend() const { return impl_->backend; }
+Joins ProcessGroup::joins() const { return impl_->joins; }
 
 std::shared_ptr<ProcessGroup> ProcessGroup::split(int color, int key) const {
   auto impl = std::make_unique<Impl>();
@@ -280,6 +283,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::split(int color, int key) const {
   impl->info = impl_->info;
   impl->lossy_rows = impl_->lossy_rows;
   impl->lossy_gradients = impl_->lossy_gradients;
+  impl->joins = impl_->joins;
   if (!impl_->group) {
     if (color < 0) return nullptr;
     return std::shared_ptr<ProcessGroup>(new ProcessGroup(std::move(impl)));

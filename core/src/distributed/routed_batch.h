@@ -43,6 +43,7 @@ struct RoutedBatch {
   int64_t num_replicated_ids = 0;
   std::vector<PayloadPart> parts;      // by rank
   std::vector<int64_t> payload_bytes;  // by rank
+  std::vector<int64_t> rows_wanted;    // by rank: see rows_wanted() in wire_layout.h; empty: rows are not joined
 };
 
 }  // namespace tessera

@@ -19,10 +19,10 @@ JobFingerprint fingerprint_of(const std::vector<EmbeddingBagConfig>& tables, con
                               std::vector<RowRouterPtr> routers, bool sequence, const ShardedModuleOptions& options,
                               const ProcessGroup& group) {
   JobFingerprint out;
-  uint64_t h =
-      fnv1a(str_cat(group.world_size(), ' ', group.local_world_size(), ' ', sequence, ' ', options.is_weighted, ' ',
-                    options.seed, ' ', options.optimizer.name, ' ', options.optimizer.options, ' ',
-                    options.gradient_scale.value_or(-1), ' ', options.data_parallel_gradient_scale.value_or(-1)));
+  uint64_t h = fnv1a(str_cat(
+      group.world_size(), ' ', group.local_world_size(), ' ', sequence, ' ', options.is_weighted, ' ', options.seed,
+      ' ', options.optimizer.name, ' ', options.optimizer.options, ' ', options.gradient_scale.value_or(-1), ' ',
+      options.data_parallel_gradient_scale.value_or(-1), ' ', static_cast<int>(group.joins().rows)));
   for (const EmbeddingBagConfig& t : tables) {
     const ParameterSharding& p = plan.at(t.name);
     JobFingerprint::Table& table = out.tables.emplace_back(JobFingerprint::Table{t.name, p.sharding_type, 0, 0});
@@ -64,7 +64,34 @@ ReplicatedShards::Batch replicated_batch(const StepState& state) {
   return {state.batch, *step.data_parallel, state.layout, step.routed, step.replicated, step.wire};
 }
 
-RowsOnWire on_wire(const Step& step) { return {step.wire, step.rows.tensor(), *step.host_sums}; }
+RowsOnWire on_wire(Step& step) {
+  return {step.wire, step.rows.tensor(), *step.host_sums, step.messages.joins_rows ? &step.joined : nullptr};
+}
+
+// Homes and owners count rows separately, and the relays heed the homes.
+void prepare_joined(Step& step, const RankWiring& own) {
+  if (!step.messages.joins_rows) return;
+  const Hop& hop = step.wire.last(own.wiring.hosts().count > 1);
+  for (int peer = 0; peer < own.wiring.world_size(); ++peer) {
+    if (step.messages.headers[peer].rows != hop.owner_counts[peer])
+      fail(Code::kDataLoss, "rank ", peer, " expects other rows of rank ", own.rank, " than its ids name");
+  }
+  step.joined.sizes.relayed = step.messages.relayed_rows;
+  step.joined.prepare(step.messages.grid, own.rank, hop.home_counts, hop.owner_counts);
+}
+
+// Refuses to join what cannot be joined, if the job wants it always.
+void check_joins(const ProcessGroup& group, bool on_device) {
+  const Joins joins = group.joins();
+  const int world = group.world_size(), local = group.local_world_size();
+  if (joins.ids != JoinExchanges::kAlways || world == 1) return;
+  const std::string why = RankGrid::of(world, local, joins.ids).is_direct()
+                              ? str_cat(world, " ranks, ", local, " on each host, form no grid")
+                          : on_device                           ? "rows on a device are not joined"
+                          : joins.rows == JoinExchanges::kNever ? "rows that comm.lossy names are not joined"
+                                                                : "";
+  if (!why.empty()) fail(Code::kInvalidArgument, "comm.join_exchanges = \"always\": ", why, ": use \"auto\"");
+}
 
 HostGrid hosts_of(const ProcessGroup& group) {
   return {group.world_size() / group.local_world_size(), group.local_world_size()};
@@ -99,6 +126,7 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, ShardedTables shard
       inputs_(input_side(group_)),
       rows_(group_, own_, fingerprint_.all) {
   const bool sequence = wiring_.sequence();
+  check_joins(*group_, options_.stream != nullptr);
   for (const EmbeddingBagConfig& t : tables_) {
     index_.emplace(t.name, static_cast<int>(index_.size()));
     const OptimizerSpec& optimizer = t.optimizer.name.empty() ? options_.optimizer : t.optimizer;
@@ -219,7 +247,8 @@ void ShardedCollection::give_back(StepState* state) noexcept {
 
 std::unique_ptr<InputSide> ShardedCollection::input_side(const std::shared_ptr<ProcessGroup>& group) const {
   const bool in_step = group == group_;
-  return std::make_unique<InputSide>(InputExchange(group, own_, fingerprint_, in_step ? nullptr : group_),
+  const JoinExchanges join_rows = options_.stream ? JoinExchanges::kNever : group_->joins().rows;
+  return std::make_unique<InputSide>(InputExchange(group, own_, fingerprint_, join_rows, in_step ? nullptr : group_),
                                      in_step || options_.stream ? Workers(runtime_.host()) : Workers(), !in_step);
 }
 
@@ -262,6 +291,8 @@ void ShardedCollection::check_and_route(Taken& taken, bool trains) const {
   try {
     check_batch(wiring_, tables_, {options_.bounds_check, options_.is_weighted}, side.keys, *taken.input, state.batch);
     route(own_, state.batch, {options_.is_weighted, side.workers, once_[trains]}, step.route, step.routed);
+    add_host_lengths(own_, step.routed, step.wire);
+    if (side.exchange.may_join_rows()) rows_wanted(own_, step.routed, step.wire, step.routed.rows_wanted);
   } catch (const std::exception& e) {
     taken.error = said_of(e);
     if (taken.error.empty()) taken.error = "unknown error";
@@ -275,7 +306,8 @@ void ShardedCollection::lay_out(const Taken& taken, Stopwatch& watch) const {
   const char* stage = "layout";
   try {
     lay_out_rows(own_, step.routed, step.received, step.wire);
-    count_traffic(wiring_, *group_, {step.routed, step.messages, step.wire}, state.traffic);
+    prepare_joined(step, own_);
+    count_traffic(wiring_, *group_, {step.routed, step.messages, step.wire, step.joined}, state.traffic);
     watch.lap(state.route_s, stage);
     if (!taken.side->ahead) return;
     stage = "prefetch";

@@ -187,6 +187,7 @@ class Job {
     for (const auto& r : ranks_) take_batch(*r, bags);
     for (const auto& r : ranks_) unpack_at(*r);
     for (const auto& r : ranks_) {
+      add_host_lengths(r->own, r->routed, r->wire);
       lay_out_rows(r->own, r->routed, r->received, r->wire);
       list_host_sums(r->own, r->received, r->wire, r->host_sums);
       list_output(r->own, r->routed, r->wire, output_layout(bags), r->to_output);

@@ -42,7 +42,8 @@ struct Step {
   IdMessages messages;
   ReceivedBatch received;
   WireLayout wire;
-  Buffer rows{DType::kFloat32};  // on the wire: see WireLayout
+  Buffer rows{DType::kFloat32};            // on the wire: see WireLayout
+  JoinedExchange joined{DType::kFloat32};  // of rows and gradients, if they are joined
   OwnerCalls calls;
   OwnerBatch owned;
   std::unique_ptr<RowExecutor> executor;

@@ -1,6 +1,7 @@
 #include "distributed/traffic.h"
 
 #include <algorithm>
+#include <array>
 
 #include "tessera/step_figures.h"
 #include "wiring/expected_step.h"
@@ -23,50 +24,172 @@ class Meter {
   int rank_, ranks_per_host_;
 };
 
-// Elements by rank of both hops.
-void by_rank(const Wiring& wiring, int rank, const std::vector<int64_t>& in_host, const std::vector<int64_t>& across,
-             std::vector<int64_t>& out) {
-  out.assign(wiring.world_size(), 0);
-  const int first = wiring.hosts().of(rank) * wiring.hosts().ranks;
-  std::copy(in_host.begin(), in_host.end(), out.begin() + first);
-  if (wiring.hosts().count > 1) {
-    for (size_t r = 0; r < out.size(); ++r) out[r] += across[r];
-  }
-}
-
-class ExpectedTraffic : public StepVisitor {
+// Lists the exchanges of a step in their order.
+class ExchangeList {
  public:
-  ExpectedTraffic(int rank, const TrafficInput& input)
-      : rank_(rank),
-        meter_(rank, input.local_world_size),
-        rows_(static_cast<size_t>(input.world_size)),
-        gradients_(rows_) {}
+  ExchangeList(const Sent& sent, int rank, StepTraffic& out) : sent_(sent), rank_(rank), out_(out) {}
+
+  void run(const HostGrid& hosts) {
+    out_.num_exchanges = 0;
+    add_headers();
+    if (sent_.messages.in_second) {
+      if (sent_.messages.joins_ids)
+        add_joined(sent_.messages.joined, true, 1, {"ids", "ids of a row"});
+      else
+        add("ids", sent_.routed.payload_bytes, sent_.messages.payload_recv_bytes, 1);
+    }
+    const Hop& last = sent_.wire.last(hosts.count > 1);
+    const int first = hosts.of(rank_) * hosts.ranks;
+    if (hosts.count > 1)
+      add("rows inside the host", sent_.wire.in_host.owner_counts, sent_.wire.in_host.home_counts, kFloat, first);
+    if (sent_.messages.joins_rows) {
+      add_joined(sent_.joined, false, kFloat, {"rows", "rows of a column"});
+      add_joined(sent_.joined, true, kFloat, {"gradients", "gradients of a row"});
+    } else {
+      add("rows", last.owner_counts, last.home_counts, kFloat);
+      add("gradients", last.home_counts, last.owner_counts, kFloat);
+    }
+    if (hosts.count > 1)
+      add("gradients inside the host", sent_.wire.in_host.home_counts, sent_.wire.in_host.owner_counts, kFloat, first);
+  }
+
+ private:
+  static constexpr int64_t kFloat = sizeof(float);
+
+  StepTraffic::Exchange& next(const char* name) {
+    if (out_.num_exchanges == out_.exchanges.size()) out_.exchanges.emplace_back();
+    StepTraffic::Exchange& to = out_.exchanges[out_.num_exchanges++];
+    to.name = name;
+    for (auto* counts : {&to.sent, &to.received}) counts->assign(sent_.routed.payload_bytes.size(), 0);
+    return to;
+  }
+  // Counts of elements, the first one of rank `first`.
+  void add(const char* name, const std::vector<int64_t>& sent, const std::vector<int64_t>& received, int64_t element,
+           int first = 0) {
+    StepTraffic::Exchange& to = next(name);
+    for (size_t i = 0; i < sent.size(); ++i) {
+      to.sent[static_cast<size_t>(first) + i] = sent[i] * element;
+      to.received[static_cast<size_t>(first) + i] = received[i] * element;
+    }
+  }
+  void add_joined(const JoinedExchange& joined, bool to_owners, int64_t element, std::array<const char*, 2> names) {
+    const auto& hops = joined.by_rank();
+    if (to_owners) {
+      add(names[0], hops.home_and_relay, hops.relay_and_home, element);
+      add(names[1], hops.relay_and_owner, hops.owner_and_relay, element);
+    } else {
+      add(names[0], hops.owner_and_relay, hops.relay_and_owner, element);
+      add(names[1], hops.relay_and_home, hops.home_and_relay, element);
+    }
+  }
+  void add_headers() {
+    const RankGrid& grid = sent_.messages.grid;
+    const auto hop = [&](const char* name, int blocks, const auto& reaches) {
+      StepTraffic::Exchange& to = next(name);
+      for (int peer = 0; peer < grid.world(); ++peer) {
+        if (peer != rank_ && reaches(peer)) to.sent[peer] = to.received[peer] = blocks * out_.first_message;
+      }
+    };
+    hop("step header", grid.rows, [&](int peer) { return grid.same_row(rank_, peer); });
+    if (grid.is_direct()) return;
+    hop("step headers of a row", grid.columns, [&](int peer) { return grid.same_column(rank_, peer); });
+  }
+
+  const Sent& sent_;
+  const int rank_;
+  StepTraffic& out_;
+};
+
+// What one rank and each other one have for each other: bytes of ids, and elements of rows of the hop that may be
+// joined and, in two hops, of the one inside the host.
+class ExpectedPairs : public StepVisitor {
+ public:
+  ExpectedPairs(const Wiring& wiring, const ExpectedStep& step, int rank) : hosts_(wiring.hosts()), rank_(rank) {
+    for (std::vector<double>* of : {&payloads, &rows_to_homes, &rows_from_owners, &in_host_to, &in_host_from})
+      of->resize(static_cast<size_t>(wiring.world_size()));
+    step.visit(RankWiring(wiring, rank), *this);
+  }
   void ids(const IdRoute& id_route, const ExpectedIdBlock& id_block) override {
     if (id_route.rank == rank_) return;
-    out_.ids_wanted += id_block.ids;
-    out_.ids_sent += id_block.once().ids;
+    ids_wanted += id_block.ids;
+    ids_sent += id_block.once().ids;
   }
-  void payload(int owner, double bytes) override {
-    meter_.send(out_.ids, owner, static_cast<double>(kHeaderBytes) + bytes);
+  void payload(int owner, double bytes) override { payloads[static_cast<size_t>(owner)] = bytes; }
+  void rows_to(int home, const RowHop& hop) override {
+    (in_first_hop(home) ? in_host_to : rows_to_homes)[static_cast<size_t>(home)] += hop.elements();
   }
-  void rows_to(int home, const RowHop& hop) override { rows_[static_cast<size_t>(home)] += hop.elements(); }
-  void rows_from(int owner, const RowHop& hop) override { gradients_[static_cast<size_t>(owner)] += hop.elements(); }
-  // Between two ranks all rows of a step travel as one piece.
-  ExchangeBytes<double> bytes(const WireBytes& wire, int64_t row_elements) const {
-    ExchangeBytes<double> out = out_;
-    for (size_t peer = 0; peer < rows_.size(); ++peer) {
-      const int rank = static_cast<int>(peer);
-      meter_.send(out.rows, rank, expected_on_wire(wire, false, rows_[peer], row_elements));
-      meter_.send(out.gradients, rank, expected_on_wire(wire, true, gradients_[peer], row_elements));
+  void rows_from(int owner, const RowHop& hop) override {
+    (in_first_hop(owner) ? in_host_from : rows_from_owners)[static_cast<size_t>(owner)] += hop.elements();
+  }
+
+  double ids_wanted = 0, ids_sent = 0;
+  std::vector<double> payloads;  // by owner
+  std::vector<double> rows_to_homes, rows_from_owners, in_host_to, in_host_from;
+
+ private:
+  bool in_first_hop(int rank) const { return hosts_.count > 1 && hosts_.of(rank) == hosts_.of(rank_); }
+
+  const HostGrid& hosts_;
+  const int rank_;
+};
+
+// The bytes that a rank sends, from what it and, if rows are joined, the homes of its row in the grid have for others.
+class ExpectedTraffic {
+ public:
+  ExpectedTraffic(const Wiring& wiring, const ExpectedStep& step, const TrafficInput& input, int rank)
+      : wiring_(wiring),
+        step_(step),
+        input_(input),
+        rank_(rank),
+        own_(wiring, step, rank),
+        grid_(RankGrid::of(input.world_size, input.local_world_size, input.joins.ids)) {}
+
+  ExchangeBytes<double> bytes() {
+    const auto most = [](const std::vector<double>& of) { return *std::max_element(of.begin(), of.end()); };
+    const double rows = std::max(most(own_.rows_to_homes), most(own_.rows_from_owners));
+    joins_rows_ = !grid_.is_direct() && is_joined(input_.joins.rows, rows * sizeof(float));
+    if (joins_rows_) pass_on();
+    ExchangeBytes<double> out;
+    out.ids_wanted = own_.ids_wanted, out.ids_sent = own_.ids_sent;
+    const Meter<double> meter(rank_, input_.local_world_size);
+    const auto on_wire = [&](bool gradients, double elements) {
+      return expected_on_wire(input_.wire, gradients, elements, wiring_.row_elements());
+    };
+    for (int rank = 0; rank < input_.world_size; ++rank) {
+      const auto peer = static_cast<size_t>(rank);
+      const double to_home =
+          joins_rows_ ? rows_.owner_and_relay[peer] + rows_.relay_and_home[peer] : own_.rows_to_homes[peer];
+      const double to_owner =
+          joins_rows_ ? rows_.home_and_relay[peer] + rows_.relay_and_owner[peer] : own_.rows_from_owners[peer];
+      meter.send(out.ids, rank, static_cast<double>(kHeaderBytes) + own_.payloads[peer]);
+      meter.send(out.rows, rank, on_wire(false, to_home + own_.in_host_to[peer]));
+      meter.send(out.gradients, rank, on_wire(true, to_owner + own_.in_host_from[peer]));
     }
     return out;
   }
 
  private:
+  void pass_on() {
+    JoinedSizes<double> rows{grid_, rank_, own_.rows_from_owners, own_.rows_to_homes, {}};
+    rows.relayed.resize(own_.payloads.size());
+    for (int column = 0; column < grid_.columns; ++column) {
+      const ExpectedPairs home(wiring_, step_, grid_.rank_at(grid_.row_of(rank_), column));
+      for (int row = 0; row < grid_.rows; ++row) {
+        const auto owner = static_cast<size_t>(grid_.rank_at(row, grid_.column_of(rank_)));
+        rows.relayed[rows.relayed_at(column, row)] = home.rows_from_owners[owner];
+      }
+    }
+    rows.add_up(rows_);
+  }
+
+  const Wiring& wiring_;
+  const ExpectedStep& step_;
+  const TrafficInput& input_;
   const int rank_;
-  const Meter<double> meter_;
-  ExchangeBytes<double> out_;             // of ids
-  std::vector<double> rows_, gradients_;  // elements, by rank
+  const ExpectedPairs own_;
+  const RankGrid grid_;
+  bool joins_rows_ = false;
+  JoinedSizes<double>::ByRank rows_;
 };
 
 }  // namespace
@@ -78,26 +201,46 @@ WireBytes wire_bytes_of(const ProcessGroup& group) {
   };
 }
 
+int64_t StepTraffic::messages(int own_rank) const {
+  int64_t count = 0;
+  for (size_t i = 0; i < num_exchanges; ++i) {
+    for (size_t rank = 0; rank < exchanges[i].sent.size(); ++rank)
+      count += static_cast<int>(rank) != own_rank && exchanges[i].sent[rank] > 0;
+  }
+  return count;
+}
+
 void count_traffic(const Wiring& wiring, const ProcessGroup& group, const Sent& sent, StepTraffic& out) {
-  const auto& [routed, messages, rows] = sent;
+  const auto& [routed, messages, rows, joined] = sent;
   const int rank = group.rank();
   out.first_message = kHeaderBytes + messages.inline_payload;
   out.ids_in_second = messages.in_second;
+  out.joined_ids = messages.joins_ids;
+  out.joined_rows = messages.joins_rows;
   out.ids_sent = routed.payload_bytes;
-  out.ids_received = messages.payload_recv_bytes;
-  by_rank(wiring, rank, rows.in_host.owner_counts, rows.across.owner_counts, out.rows_sent);
-  by_rank(wiring, rank, rows.in_host.home_counts, rows.across.home_counts, out.rows_received);
+  ExchangeList(sent, rank, out).run(wiring.hosts());
   out.bytes = {};
   out.bytes.ids_wanted = routed.ids, out.bytes.ids_sent = routed.ids_sent;
   const Meter<int64_t> meter(rank, group.local_world_size());
   const WireBytes wire = wire_bytes_of(group);
   const int64_t row_elements = wiring.row_elements();
+  const bool two_hops = wiring.hosts().count > 1;
+  const Hop& last = rows.last(two_hops);
+  const auto& hops = joined.by_rank();
   for (int peer = 0; peer < group.world_size(); ++peer) {
     const int64_t ids = kHeaderBytes + out.ids_sent[peer];
     meter.send(out.bytes.ids, peer, ids);
     meter.send(out.bytes.unused_inline, peer, messages.bytes_to(routed, rank, peer) - ids);
-    meter.send(out.bytes.rows, peer, bytes_on_wire(wire, false, out.rows_sent[peer], row_elements));
-    meter.send(out.bytes.gradients, peer, bytes_on_wire(wire, true, out.rows_received[peer], row_elements));
+    int64_t to_home =
+        messages.joins_rows ? hops.owner_and_relay[peer] + hops.relay_and_home[peer] : last.owner_counts[peer];
+    int64_t to_owner =
+        messages.joins_rows ? hops.home_and_relay[peer] + hops.relay_and_owner[peer] : last.home_counts[peer];
+    if (two_hops && wiring.hosts().of(peer) == wiring.hosts().of(rank)) {
+      to_home += rows.in_host.owner_counts[wiring.hosts().local(peer)];
+      to_owner += rows.in_host.home_counts[wiring.hosts().local(peer)];
+    }
+    meter.send(out.bytes.rows, peer, bytes_on_wire(wire, false, to_home, row_elements));
+    meter.send(out.bytes.gradients, peer, bytes_on_wire(wire, true, to_owner, row_elements));
   }
 }
 
@@ -119,9 +262,8 @@ ExchangeBytes<double> expected_traffic(const std::vector<EmbeddingBagConfig>& ta
     table_features.push_back({input.batch, input.batch * ids_per_bag, input.is_weighted,
                               distinct == input.distinct.end() ? 1 : distinct->second});
   }
-  ExpectedTraffic traffic(rank, input);
-  ExpectedStep(wiring, table_features).visit(RankWiring(wiring, rank), traffic);
-  return traffic.bytes(input.wire, wiring.row_elements());
+  const ExpectedStep step(wiring, table_features);
+  return ExpectedTraffic(wiring, step, input, rank).bytes();
 }
 
 }  // namespace tessera

@@ -14,6 +14,7 @@ struct Sent {
   const RoutedBatch& routed;
   const IdMessages& messages;
   const WireLayout& wire;
+  const JoinedExchange& joined;
 };
 void count_traffic(const Wiring& wiring, const ProcessGroup& group, const Sent& sent, StepTraffic& out);
 

@@ -7,6 +7,10 @@
 namespace tessera {
 namespace {
 
+int64_t rows_of(const Wiring& wiring, const IdBlock& id_block) {
+  return wiring.sequence() ? id_block.ids : id_block.full_bags;
+}
+
 class RowLayout {
  public:
   RowLayout(const RankWiring& own, const RoutedBatch& routed, const ReceivedBatch& received, WireLayout& out)
@@ -22,7 +26,6 @@ class RowLayout {
         out_(out) {}
 
   void run() {
-    add_lengths();
     lay_out_owner();
     lay_out_home();
     lay_out_replicated();
@@ -30,33 +33,7 @@ class RowLayout {
   }
 
  private:
-  // Ids per bag at all row routes of each host sum elsewhere.
-  void add_lengths() {
-    const auto& sums = wiring_.host_sums();
-    out_.host_lengths_begin.assign(sums.size() + 1, 0);
-    int64_t at = 0;
-    for (size_t i = 0; i < sums.size(); ++i) {
-      out_.host_lengths_begin[i] = at;
-      if (sums[i].host != host_) at += routed_.sent[wiring_.row_routes()[sums[i].row_routes[0]].id_route].bags;
-    }
-    out_.host_lengths_begin.back() = at;
-    out_.host_lengths.assign(at, 0);
-    out_.host_bag_order.resize(at);
-    out_.host_full_bags.assign(sums.size(), 0);
-    for (size_t i = 0; i < sums.size(); ++i) {
-      if (sums[i].host == host_) continue;
-      int32_t* total = out_.host_lengths.data() + out_.host_lengths_begin[i];
-      for (int row_route : sums[i].row_routes) {
-        const int id_route = wiring_.row_routes()[row_route].id_route;
-        const int32_t* lengths = routed_.lengths.data() + routed_.lengths_begin[id_route];
-        for (int64_t b = 0; b < routed_.sent[id_route].bags; ++b) total[b] += lengths[b];
-      }
-      const int64_t begin = out_.host_lengths_begin[i], bags = out_.host_lengths_begin[i + 1] - begin;
-      out_.host_full_bags[i] = order_bags(total, bags, out_.host_bag_order.data() + begin).full;
-    }
-  }
-
-  int64_t rows_of(const IdBlock& id_block) const { return wiring_.sequence() ? id_block.ids : id_block.full_bags; }
+  int64_t rows_of(const IdBlock& id_block) const { return tessera::rows_of(wiring_, id_block); }
 
   // Calls body(home's host, row route) for all rows that travel inside the host from `owner` to one of its ranks, in
   // their order.
@@ -202,6 +179,50 @@ class RowLayout {
 };
 
 }  // namespace
+
+// Ids per bag at all row routes of each host sum elsewhere.
+void add_host_lengths(const RankWiring& own, const RoutedBatch& routed, WireLayout& out) {
+  const Wiring& wiring = own.wiring;
+  const auto& sums = wiring.host_sums();
+  out.host_lengths_begin.assign(sums.size() + 1, 0);
+  int64_t at = 0;
+  for (size_t i = 0; i < sums.size(); ++i) {
+    out.host_lengths_begin[i] = at;
+    if (sums[i].host != own.host) at += routed.sent[wiring.row_routes()[sums[i].row_routes[0]].id_route].bags;
+  }
+  out.host_lengths_begin.back() = at;
+  out.host_lengths.assign(at, 0);
+  out.host_bag_order.resize(at);
+  out.host_full_bags.assign(sums.size(), 0);
+  for (size_t i = 0; i < sums.size(); ++i) {
+    if (sums[i].host == own.host) continue;
+    int32_t* total = out.host_lengths.data() + out.host_lengths_begin[i];
+    for (int row_route : sums[i].row_routes) {
+      const int id_route = wiring.row_routes()[row_route].id_route;
+      const int32_t* lengths = routed.lengths.data() + routed.lengths_begin[id_route];
+      for (int64_t b = 0; b < routed.sent[id_route].bags; ++b) total[b] += lengths[b];
+    }
+    const int64_t begin = out.host_lengths_begin[i], bags = out.host_lengths_begin[i + 1] - begin;
+    out.host_full_bags[i] = order_bags(total, bags, out.host_bag_order.data() + begin).full;
+  }
+}
+
+void rows_wanted(const RankWiring& own, const RoutedBatch& routed, const WireLayout& lengths,
+                 std::vector<int64_t>& by_rank) {
+  const Wiring& wiring = own.wiring;
+  const HostGrid& hosts = wiring.hosts();
+  by_rank.assign(static_cast<size_t>(wiring.world_size()), 0);
+  for (const RowRoute& route : wiring.row_routes()) {
+    const int owner = wiring.id_routes()[route.id_route].rank;
+    if (owner == own.rank || (hosts.count > 1 && (route.host_sum >= 0 || hosts.of(owner) == own.host))) continue;
+    by_rank[owner] += rows_of(wiring, routed.sent[route.id_route]) * route.cols;
+  }
+  for (size_t s = 0; s < wiring.host_sums().size(); ++s) {
+    const HostSum& sum = wiring.host_sums()[s];
+    if (sum.host == own.host) continue;
+    by_rank[sum.host * hosts.ranks + hosts.local(own.rank)] += lengths.host_full_bags[s] * sum.cols;
+  }
+}
 
 void lay_out_rows(const RankWiring& own, const RoutedBatch& routed, const ReceivedBatch& received, WireLayout& out) {
   RowLayout(own, routed, received, out).run();

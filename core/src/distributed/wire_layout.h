@@ -32,6 +32,8 @@ struct Hop {
 struct WireLayout {
   int64_t elements = 0;  // of the tensor
   Hop in_host, across;
+  // The hop with rows for any rank: across hosts, or the only one. It may be joined.
+  const Hop& last(bool two_hops) const { return two_hops ? across : in_host; }
   std::vector<int64_t> owner_begin;       // owner: by peer, then own row routes; -1: local rows
   std::vector<int64_t> row_route_begin;   // home: of each row route; -1: local rows
   std::vector<int64_t> host_sum_begin;    // home: of each host sum of other hosts
@@ -45,6 +47,13 @@ struct WireLayout {
   std::vector<int64_t> relayed_begin;  // by home's host, then row routes of the own host
   std::vector<int64_t> sum_begin;      // by home's host, then sums of the own host
 };
+
+// Fills the lengths of host sums, which the home knows from its own batch. Call it first.
+void add_host_lengths(const RankWiring& own, const RoutedBatch& routed, WireLayout& out);
+// Elements of rows that each rank will send to this home: across hosts if rows are summed inside them, or in the only
+// hop.
+void rows_wanted(const RankWiring& own, const RoutedBatch& routed, const WireLayout& lengths,
+                 std::vector<int64_t>& by_rank);
 
 void lay_out_rows(const RankWiring& own, const RoutedBatch& routed, const ReceivedBatch& received, WireLayout& out);
 

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "planner/dense_work.h"
+#include "planner/exchange_model.h"
 #include "planner/figures.h"
 #include "planner/step_costs.h"
 #include "wiring/expected_step.h"
-#include "wiring/header_grid.h"
 #include "wiring/local_shards.h"
-#include "wiring/messages.h"
 
 namespace tessera {
 
@@ -20,19 +20,6 @@ using Combine = ParameterSharding::Combine;
 
 // An id in the batch and on its way; as received, and sorted with its position.
 constexpr double kHomeBytesPerId = 8 + 8, kOwnerBytesPerId = 8 + 16;
-
-// The bytes of one exchange: the largest rank's bytes, by link.
-struct Crossing {
-  explicit Crossing(size_t ranks = 0) : in_host(ranks), across(ranks) {}
-  Crossing& operator+=(const Crossing& other) {
-    for (size_t rank = 0; rank < in_host.size(); ++rank) {
-      in_host[rank] += other.in_host[rank];
-      across[rank] += other.across[rank];
-    }
-    return *this;
-  }
-  std::vector<double> in_host, across;  // sent, by rank
-};
 
 struct RankTotals {
   RankWork work;
@@ -56,9 +43,8 @@ struct Collection {
   bool sequence = false;
   std::vector<PlacedTable> placed;
   Crossing ids, rows, gradients;
-  Crossing marks;              // which replicated rows a rank had
-  double reduced_bytes = 0;    // of the gradients of all replicated rows
-  double largest_payload = 0;  // of ids, between two ranks
+  Crossing marks;            // which replicated rows a rank had
+  double reduced_bytes = 0;  // of the gradients of all replicated rows
 };
 
 class StepModel {
@@ -68,6 +54,7 @@ class StepModel {
         batch_(static_cast<double>(options.batch_size)),
         wire_(options.wire),
         machine_(figures_for(options)),
+        exchanges_(topology_, machine_, options.joins),
         kernels_(runtime, options.kernel, options.topology),
         costs_(kernels_, machine_),
         dense_(dense),
@@ -236,13 +223,14 @@ class StepModel {
       if (travels) bytes(id_route.table_feature, id_route.rank) += sent.bytes();
     }
     void payload(int owner, double bytes) override {
-      collection_.largest_payload = std::max(collection_.largest_payload, bytes);
+      collection_.ids.largest = std::max(collection_.ids.largest, bytes);
       send(collection_.ids, owner, bytes);
     }
     void rows_to(int home, const RowHop& hop) override {
       const double rows = on_wire(hop, false), gradients = on_wire(hop, true);
       send(collection_.rows, home, rows);
       send(collection_.gradients, home, gradients);  // the other way, by the same links
+      join(home, hop.elements() * sizeof(float));
       bytes(hop.table_feature, own_.rank) += rows + gradients;
     }
     void put_together(int64_t cols, const ExpectedIdBlock& id_block) override {
@@ -259,6 +247,13 @@ class StepModel {
       const int local = model_.topology_.local_world_size;
       (rank / local == own_.rank / local ? to.in_host : to.across)[own_.rank] += bytes;
     }
+    // All that the rank has for a home comes together.
+    void join(int home, double bytes) {
+      const HostGrid& hosts = own_.wiring.hosts();
+      if (hosts.count > 1 && hosts.of(home) == own_.host) return;
+      joined_ = std::exchange(home_, home) == home ? joined_ + bytes : bytes;
+      for (Crossing* to : {&collection_.rows, &collection_.gradients}) to->largest = std::max(to->largest, joined_);
+    }
     double& bytes(int table_feature, int rank) const {
       return tables_[collection_.placed[own_.wiring.table_features()[table_feature].table].prediction].bytes[rank];
     }
@@ -268,11 +263,14 @@ class StepModel {
     const RankWiring& own_;
     RankWork& work_;
     std::vector<TablePrediction>& tables_;
+    int home_ = -1;
+    double joined_ = 0;  // bytes for home_
   };
 
   void walk(Collection& c, std::vector<TablePrediction>& tables) {
     const HostGrid hosts{topology_.hosts(), topology_.local_world_size};
     const Wiring wiring(c.tables, *c.plan, hosts, {.sequence = c.sequence});
+    c.rows.two_hops = c.gradients.two_hops = wiring.hosts().count > 1;
     std::vector<ExpectedTableFeature> table_features;
     for (const TableFeature& table_feature : wiring.table_features())
       table_features.push_back(c.placed[table_feature.table].load.table_feature());
@@ -285,90 +283,25 @@ class StepModel {
     }
   }
 
-  // Seconds of exchanges, by link.
-  struct Exchanged {
-    double in_host = 0, across = 0;
-    double seconds() const { return in_host + across; }
-    Exchanged& operator+=(const Exchanged& other) {
-      in_host += other.in_host;
-      across += other.across;
-      return *this;
-    }
-  };
-
-  // All ranks exchange; the one that sends or receives most decides.
-  Exchanged exchange(const Crossing& sent) const {
+  // A collection of pooled tables and one of sequences exchange at the same time.
+  template <class Price>
+  Exchanged together(Crossing Collection::*what, const Price& price) const {
     Exchanged out;
-    if (ranks_.size() == 1) return out;
-    const auto most = [](const std::vector<double>& bytes) { return *std::max_element(bytes.begin(), bytes.end()); };
-    const int local = topology_.local_world_size;
-    if (local > 1) out.in_host = machine_.intra_host->all_to_all_at(local, most(sent.in_host));
-    if (topology_.hosts() > 1)
-      out.across = machine_.inter_host->all_to_all_at(topology_.world_size - local + 1, most(sent.across));
-    return out;
-  }
-
-  // A collection of pooled tables and one of sequences exchange at the same time, so that their messages count as one.
-  std::vector<std::vector<const Collection*>> together() const {
-    std::vector<std::vector<const Collection*>> out;
+    std::vector<std::vector<const Crossing*>> all;
     size_t of_kind[2] = {};
     for (const Collection& c : collections_) {
       const size_t at = of_kind[c.sequence]++;
-      if (at == out.size()) out.emplace_back();
-      out[at].push_back(&c);
+      if (at == all.size()) all.emplace_back();
+      all[at].push_back(&(c.*what));
     }
+    for (const auto& both : all) out += price(both);
     return out;
   }
-  Exchanged exchange(Crossing Collection::*what) const {
-    Exchanged out;
-    for (const auto& both : together()) {
-      Crossing sum(ranks_.size());
-      for (const Collection* c : both) sum += c->*what;
-      out += exchange(sum);
-    }
-    return out;
-  }
-
-  // Headers, with inline payloads if those are small; otherwise the payloads follow.
   Exchanged exchange_ids() const {
-    Exchanged out;
-    for (const auto& both : together()) {
-      double block = 0;
-      Crossing payloads(ranks_.size());
-      bool second = false;
-      for (const Collection* c : both) {
-        const int64_t inline_payload =
-            inline_payload_for(static_cast<int64_t>(std::ceil(c->largest_payload)), topology_.world_size);
-        block += static_cast<double>(kHeaderBytes + inline_payload);
-        if (inline_payload > 0 || c->largest_payload <= 0) continue;
-        payloads += c->ids;
-        second = true;
-      }
-      out += exchange_headers(block);
-      if (second) out += exchange(payloads);
-    }
-    return out;
+    return together(&Collection::ids, [&](const auto& both) { return exchanges_.ids(both); });
   }
-
-  // `block`: bytes of one header with its inline payload. All ranks send equally many.
-  Exchanged exchange_headers(double block) const {
-    const int local = topology_.local_world_size;
-    const auto [in_host, across] = HeaderGrid::of(topology_.world_size, local).reach(local);
-    Exchanged out;
-    if (local > 1) out.in_host = machine_.intra_host->all_to_all_at(in_host.ranks + 1, in_host.blocks * block);
-    if (across.ranks > 0) out.across = machine_.inter_host->all_to_all_at(across.ranks + 1, across.blocks * block);
-    return out;
-  }
-
-  double wait() const {
-    if (ranks_.size() == 1) return 0;
-    return topology_.hosts() > 1 ? machine_.inter_host->wait : machine_.intra_host->wait;
-  }
-
-  Exchanged all_reduce(double bytes) const {
-    if (ranks_.size() == 1 || bytes <= 0) return {};
-    if (topology_.hosts() > 1) return {.across = machine_.inter_host->all_reduce_at(topology_.world_size, bytes)};
-    return {.in_host = machine_.intra_host->all_reduce_at(topology_.world_size, bytes)};
+  Exchanged exchange_rows(Crossing Collection::*what) const {
+    return together(what, [&](const auto& both) { return exchanges_.rows(both); });
   }
 
   // Forward, backward, all-reduce, update.
@@ -387,7 +320,7 @@ class StepModel {
                    dense_.interaction_seconds(f.interaction_backward, batch_) + f.backward.of(beside);
     const bool early = topology_.compute_device == "cpu";  // on a device, no exchange begins before the end
     const double reduce = reduce_after_backward(dense_, f.layer_backward, batch_, early ? out.backward : 0,
-                                                [&](double bytes) { return all_reduce(bytes).seconds(); });
+                                                [&](double bytes) { return exchanges_.all_reduce(bytes).seconds(); });
     out.reduce = topology_.hosts() > 1 ? Exchanged{.across = reduce} : Exchanged{.in_host = reduce};
     out.update = f.update.of(dense_.update());
     return out;
@@ -400,21 +333,22 @@ class StepModel {
     double reduced = dense_.gradient_bytes * static_cast<double>(dense_.parameters());
     for (const Collection& c : collections_) {
       reduced += c.reduced_bytes;
-      for (const Crossing* crossing : {&c.ids, &c.rows, &c.gradients, &c.marks}) {
-        for (size_t rank = 0; rank < sent.size(); ++rank) sent[rank] += crossing->across[rank];
-      }
+      exchanges_.add_ids_across(c.ids, sent);
+      exchanges_.add_rows_across(c.rows, sent);
+      exchanges_.add_rows_across(c.gradients, sent);
+      for (size_t rank = 0; rank < sent.size(); ++rank) sent[rank] += c.marks.across[rank];
     }
     return *std::max_element(sent.begin(), sent.end()) + 2 * reduced * (world() - 1) / world();
   }
 
   void fill_stages(StepPrediction& out) {
     const Dense dense_part = dense();
-    const Exchanged ids = exchange_ids(), rows = exchange(&Collection::rows),
-                    gradients = exchange(&Collection::gradients);
+    const Exchanged ids = exchange_ids(), rows = exchange_rows(&Collection::rows),
+                    gradients = exchange_rows(&Collection::gradients);
     Exchanged reduce;
     for (const Collection& c : collections_) {
-      if (c.reduced_bytes > 0) reduce += exchange(c.marks);
-      reduce += all_reduce(c.reduced_bytes);
+      if (c.reduced_bytes > 0) reduce += exchanges_.direct(c.marks);
+      reduce += exchanges_.all_reduce(c.reduced_bytes);
     }
     const KernelFigures* figures = kernels_.figures(machine_);
     const double call_forward = figures == nullptr ? 0 : figures->call_forward;
@@ -456,7 +390,7 @@ class StepModel {
     out.across_hosts = exchanged.across;
     out.imbalance = routing + looking + middle + updating - worked / static_cast<double>(ranks_.size());
     out.bytes_across_hosts = bytes_across_hosts();
-    out.waiting = wait() * work;
+    out.waiting = exchanges_.wait() * work;
     out.seconds = work + out.exchanges + out.waiting;
   }
 
@@ -464,6 +398,7 @@ class StepModel {
   double batch_;
   const WireBytes wire_;
   Machine machine_;
+  ExchangeModel exchanges_;
   ComputeKernels kernels_;
   StepCosts costs_;
   DenseWork dense_;

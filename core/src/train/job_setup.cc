@@ -251,6 +251,7 @@ JobModel make_model(const Runtime& runtime, const Config& config, const DeviceSt
   out.planner =
       planner_options(config, job.tables, group->world_size(), group->local_world_size(), compute_device(device));
   out.planner.wire = wire_bytes_of(*group);
+  out.planner.joins = group->joins();
   observe_inputs(data, job.tables, config.data.batch, &out.planner);
   count_drawn(o.drawn, job.tables, &out.planner);
   o.parallel.planner = out.planner;

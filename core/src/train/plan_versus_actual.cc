@@ -90,6 +90,8 @@ HostBytes<double> expected_bytes(const ShardedEmbeddings& collection, bool seque
   input.local_world_size = options.topology.local_world_size;
   input.batch = static_cast<double>(options.batch_size);
   input.wire = wire_bytes_of(collection.group());
+  input.joins = collection.group().joins();
+  if (options.topology.accelerator()) input.joins.rows = JoinExchanges::kNever;
   input.sequence = sequence;
   for (const EmbeddingBagConfig& t : collection.tables()) {
     const auto known = options.constraints.find(t.name);

@@ -9,7 +9,10 @@
 namespace tessera {
 
 ProcessGroupOptions group_options(const CommConfig& comm, const Device& device) {
-  return {comm.backend, "{}", comm.timeout_s, device, comm.loses("rows"), comm.loses("gradients")};
+  const JoinExchanges join = comm.join_exchanges == "always"  ? JoinExchanges::kAlways
+                             : comm.join_exchanges == "never" ? JoinExchanges::kNever
+                                                              : JoinExchanges::kAuto;
+  return {comm.backend, "{}", comm.timeout_s, device, comm.loses("rows"), comm.loses("gradients"), join};
 }
 
 struct TrainJob::Impl {

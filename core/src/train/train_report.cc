@@ -57,6 +57,8 @@ void add_traffic(const JobSetup& job, const RunResult& run, RunReport& out) {
   input.local_world_size = group.local_world_size();
   input.batch = static_cast<double>(job.config.data.batch) / group.world_size();
   input.wire = wire_bytes_of(group);
+  input.joins = group.joins();
+  if (job.options.device) input.joins.rows = JoinExchanges::kNever;
   for (size_t c = 0; c < ids.size(); ++c) {
     const double bags = static_cast<double>(std::max<int64_t>(1, run.samples));
     input.ids_per_bag[job.data.data.columns[c].name] = ids[c] / bags;

@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "tessera/sharding.h"
+
 namespace tessera {
 
 // The header that the first exchange carries to each peer, before the inline payload. Its size is known
 // beforehand.
 struct PeerHeader {
-  static constexpr uint32_t kMagic = 0x54534832;  // "TSH2"
+  static constexpr uint32_t kMagic = 0x54534833;  // "TSH3"
   enum Flags : uint32_t { kFinished = 1, kError = 2, kWeighted = 4 };
   uint32_t magic = kMagic;
   uint32_t flags = 0;
@@ -19,9 +21,11 @@ struct PeerHeader {
   int64_t num_ids = 0;
   int64_t presence_words = 0;  // of the payload
   int64_t largest = 0;         // bytes of the largest payload that this rank has for another one
+  int64_t rows = 0;            // elements of rows that the sender expects in the exchange that may be joined
+  int64_t largest_rows = 0;    // the most that it expects from one rank
   uint64_t fingerprint = 0;    // of tables, plan, routes, world: ranks that disagree find out here
 };
-static_assert(sizeof(PeerHeader) == 48);
+static_assert(sizeof(PeerHeader) == 64);
 constexpr int64_t kHeaderBytes = sizeof(PeerHeader);
 
 // Bytes of one id in a payload, and of one of its words: lengths, samples per id route, bits of bags.
@@ -49,6 +53,14 @@ constexpr int64_t inline_payload_for(int64_t largest, int world_size) {
   constexpr int64_t kUnit = 256, kMost = int64_t{256} << 10;
   const int64_t bytes = (largest + largest / 8 + kUnit - 1) / kUnit * kUnit;
   return bytes <= kMost / (world_size > 1 ? world_size - 1 : 1) ? bytes : 0;
+}
+
+// True if an exchange is joined along the rows and columns of a RankGrid, when the most that two ranks have for each
+// other is `largest` bytes. Joined data travel twice, and are copied twice more: from some size on that takes longer
+// than the messages that are saved.
+constexpr bool is_joined(JoinExchanges join, double largest) {
+  constexpr double kMost = 8 << 10;
+  return join == JoinExchanges::kAlways || (join == JoinExchanges::kAuto && largest <= kMost);
 }
 
 }  // namespace tessera

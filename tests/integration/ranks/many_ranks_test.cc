@@ -85,12 +85,17 @@ std::string run_steps(const RankEnvironment& where, int local) {
     const auto& ids = traffic.bytes.ids;
     const auto& others = traffic.bytes.unused_inline;
     int64_t payloads = 0;
-    for (int peer = 0; peer < kWorld; ++peer) payloads += peer == where.rank ? 0 : traffic.ids_sent[peer];
+    for (size_t i = 0; i < traffic.num_exchanges; ++i) {
+      const bool has_ids = std::string_view(traffic.exchanges[i].name).starts_with("ids");
+      for (int peer = 0; has_ids && peer < kWorld; ++peer)
+        payloads += peer == where.rank ? 0 : traffic.exchanges[i].sent[peer];
+    }
     const int64_t sent = ids.in_host + ids.across_hosts + others.in_host + others.across_hosts;
     const int64_t blocks = 2 * kWorld - kRows - kColumns;
     if (sent != blocks * traffic.first_message + (traffic.ids_in_second ? payloads : 0)) errors += "miscounted\n";
-    if (others.in_host < 0 || others.across_hosts < 0) errors += "a count is negative\n";
+    if (step > 0 && (others.in_host < 0 || others.across_hosts < 0)) errors += "a count is negative\n";
     if (traffic.ids_in_second != (step == 0)) errors += "the ids went another way\n";
+    if (traffic.joined_ids != (step == 0) || !traffic.joined_rows) errors += "messages were not joined\n";
   }
   group->barrier();
   return errors;

@@ -166,6 +166,7 @@ TEST_F(PlanCommand, ScaleRefusesWhatItCannotTake) {
   refused({"--scale", "2", "--host-days", "0"}, "--host-days takes a positive number, not 0");
   refused({"--scale", "2", "--disk-mb-s", "nan"}, "--disk-mb-s takes a positive number, not nan");
   refused({"--scale", "2,16", "--network", "10Gbyte"}, "10Gbyte");
+  refused({"--scale", "2,16", "--network", "fast"}, "--network fast: give the bandwidth of a host");
   refused({"--scale", "2,16", "--network", "10Gbit,5s"}, "such as 100Gbit or 25Gbit,50us");
   refused({"--host-days", "3"}, "--host-days has no effect without --scale");
 }

@@ -65,9 +65,9 @@ std::string text_of(const char* what, const HostBytes<int64_t>& counted, const H
                  expected.in_host, " and ", expected.across_hosts, "\n");
 }
 
-std::string run_rank(const RankEnvironment& where, const std::vector<std::string>& types) {
+std::string run_rank(const RankEnvironment& where, const std::vector<std::string>& types, JoinExchanges join) {
   const Runtime runtime;
-  const auto group = ProcessGroup::connect(runtime, where);
+  const auto group = ProcessGroup::connect(runtime, where, {.join_exchanges = join});
   const auto tables = tables_for(types);
   const auto plan = plan_for(runtime, tables, types);
   ShardedModuleOptions options;
@@ -84,7 +84,7 @@ std::string run_rank(const RankEnvironment& where, const std::vector<std::string
   Tensor grad = Tensor::empty(want.values().shape());
   grad.fill(1);
   sharded.backward(out, grad);
-  TrafficInput input{.world_size = kWorld, .local_world_size = kLocal, .batch = kBatch};
+  TrafficInput input{.world_size = kWorld, .local_world_size = kLocal, .batch = kBatch, .joins = group->joins()};
   for (size_t f = 0; f < types.size(); ++f) input.ids_per_bag[str_cat("f", f)] = kIds;
   const auto expected = expected_traffic(tables, plan, input, where.rank);
   const ExchangeBytes<int64_t>& counted = sharded.bytes_sent();
@@ -94,19 +94,21 @@ std::string run_rank(const RankEnvironment& where, const std::vector<std::string
          text_of("gradients", counted.gradients, expected.gradients);
 }
 
-class Traffic : public testing::TestWithParam<std::vector<std::string>> {};
+class Traffic : public testing::TestWithParam<std::tuple<std::vector<std::string>, JoinExchanges>> {};
 
 TEST_P(Traffic, IsWhatThePlanLetsExpect) {
-  const auto out =
-      cli::run_in_ranks(kWorld, kLocal, 60, [&](const RankEnvironment& where) { return run_rank(where, GetParam()); });
+  const auto out = cli::run_in_ranks(kWorld, kLocal, 60, [&](const RankEnvironment& where) {
+    return run_rank(where, std::get<0>(GetParam()), std::get<1>(GetParam()));
+  });
   for (size_t r = 0; r < out.size(); ++r) EXPECT_EQ(out[r], "") << "rank " << r;
 }
 
 // Rows that are not divided: exact for any ids. (Row splits are an expectation: below.)
 INSTANTIATE_TEST_SUITE_P(Types, Traffic,
-                         testing::Values(std::vector<std::string>{"table_wise"},
-                                         std::vector<std::string>{"column_wise", "data_parallel"},
-                                         std::vector<std::string>{"table_column_wise", "table_wise"}));
+                         testing::Combine(testing::Values(std::vector<std::string>{"table_wise"},
+                                                          std::vector<std::string>{"column_wise", "data_parallel"},
+                                                          std::vector<std::string>{"table_column_wise", "table_wise"}),
+                                          testing::Values(JoinExchanges::kNever, JoinExchanges::kAlways)));
 
 // The first step has no inline payload; the second has space for what the first one needed.
 TEST(TrafficOfRoom, ThatIsNotUsedIsCounted) {

@@ -108,7 +108,8 @@ class PairEngine {  // in the form that PairwiseGroup needs
 
   // Failure(TSR_RESOURCE_EXHAUSTED): the system has no descriptor left.
   explicit PairEngine(PairEngineOptions<Link> options);
-  ~PairEngine();  // says goodbye
+  // Says goodbye to all other ranks; to near ones only, if the group is large and its last operation was a barrier.
+  ~PairEngine();
   PairEngine(const PairEngine&) = delete;
   PairEngine& operator=(const PairEngine&) = delete;
 
@@ -153,6 +154,7 @@ class PairEngine {  // in the form that PairwiseGroup needs
     size_t sent = 0, got = 0;  // bytes of the current operation, including its header
     OpHeader out, in;
     bool left = false;            // said goodbye
+    bool gone = false;            // ended without one, in a barrier that needed nothing more of it
     Blame waits_for;              // its excuse if it were late now; empty: it has not waited for long
     uint64_t waits_in = 0;        // the operation's sequence number
     int32_t told = kToldNothing;  // for whom this rank waits, as it told it last
@@ -215,6 +217,8 @@ class PairEngine {  // in the form that PairwiseGroup needs
   [[noreturn]] void fail_with(tsr_code code, const Blame& blame) { fail_as(code, named(blame)); }
   static Blame named(const Blame& blame) { return {std::string(kName) + ": " + blame.text, blame.rank}; }
   void hear(Peer& peer, const Op& op, int error);
+  bool may_have_left(const Peer& peer, const Op& op) const;
+  bool ends_in_barrier() const;
   [[noreturn]] void lost(Peer& peer, const Op& op, int error);
   [[noreturn]] void unreachable(Peer& peer, const Op& op, int error);
   [[noreturn]] void late(const Op& op);
@@ -245,6 +249,7 @@ class PairEngine {  // in the form that PairwiseGroup needs
   uint32_t sleeps_at_once_ = 0;
   std::vector<Peer> peers_;  // begins after this rank, so that not all ranks send to rank 0 first
   uint64_t next_sequence_ = 0;
+  bool newest_is_barrier_ = false;
   Op* in_flight_[kInFlight] = {};
   std::vector<std::unique_ptr<Op>> ops_;
   std::vector<Op*> free_ops_;

@@ -20,7 +20,8 @@ struct LargeGroup final : sdk::PairwiseGroup<Engine> {
   std::unique_ptr<sdk::Group> split(int32_t, int32_t, const sdk::CollectiveCall&) override { return nullptr; }
 };
 
-constexpr int64_t kStepHeader = 48;  // bytes that the core sends each other rank first in a step
+constexpr int64_t kStepHeader = 64;  // bytes that the core sends each other rank first in a step
+constexpr int64_t kRows = 64;        // bytes of rows that two ranks have for each other
 
 DLTensor bytes_view(std::vector<char>& data, int64_t& size) {
   size = static_cast<int64_t>(data.size());
@@ -58,7 +59,7 @@ class Run {
   }
 
  private:
-  enum Path : size_t { kConnect, kPlan, kStep, kSave, kLast, kEnd };
+  enum Path : size_t { kConnect, kPlan, kStep, kMoved, kSave, kLast, kEnd };
   int culprit() const { return job_.ranks / 2; }
 
   void be_rank(int rank) {
@@ -108,8 +109,13 @@ class Run {
     done(kPlan, "plan, fingerprints");
 
     world_.next_phase();
-    exchange_headers(group);
+    through_grid(group, kStepHeader, true);
     done(kStep, "step's headers");
+
+    world_.next_phase();
+    through_grid(group, kRows, false);
+    through_grid(group, kRows, true);
+    done(kMoved, "rows and gradients");
 
     world_.next_phase();
     for (const char* part : {"rows", "dense", "files"}) gather_text(group, {'.'}, part);
@@ -122,12 +128,14 @@ class Run {
     sdk::finish(group.barrier(sdk::named_call("end", 0)));
   }
 
-  // The core does it so (core/src/wiring/header_grid.h).
-  void exchange_headers(sdk::Group& group) const {
-    const int own = group.rank(), columns = job_.header_row, rows = job_.ranks / columns;
-    exchange(group, [&](int peer) { return peer / columns == own / columns ? rows * kStepHeader : 0; });
-    if (rows == 1) return;
-    exchange(group, [&](int peer) { return peer % columns == own % columns ? columns * kStepHeader : 0; });
+  // The core does it so (core/src/wiring/rank_grid.h).
+  void through_grid(sdk::Group& group, int64_t block, bool to_owners) const {
+    const int own = group.rank(), columns = job_.grid_row, rows = job_.ranks / columns;
+    const auto along_row = [&](int peer) { return peer / columns == own / columns ? rows * block : 0; };
+    const auto along_column = [&](int peer) { return peer % columns == own % columns ? columns * block : 0; };
+    if (rows > 1 && !to_owners) exchange(group, along_column);
+    exchange(group, along_row);
+    if (rows > 1 && to_owners) exchange(group, along_column);
   }
 
   template <class BytesFor>
@@ -138,7 +146,7 @@ class Run {
     std::vector<char> sent(static_cast<size_t>(bytes)), got(sent.size());
     int64_t sent_size = 0, got_size = 0;
     sdk::finish(group.all_to_all_v(bytes_view(sent, sent_size), counts, bytes_view(got, got_size), counts,
-                                   sdk::named_call("step header", 0)));
+                                   sdk::named_call("step", 0)));
   }
 
   void done(size_t path, const char* name) {

@@ -18,7 +18,7 @@ enum class Trouble { kNone, kDead, kSlow };
 
 struct LargeJob {
   int ranks = 64;
-  int header_row = ranks;  // ranks of a row through which step headers travel; it divides `ranks`
+  int grid_row = ranks;  // ranks of a row of the grid through which a step's exchanges travel; it divides `ranks`
   Network network;
   Trouble trouble = Trouble::kNone;  // of the rank in the middle, before the job's last barrier
   size_t plan_bytes = size_t{64} << 10;

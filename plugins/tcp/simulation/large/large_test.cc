@@ -18,7 +18,7 @@ namespace {
 int64_t rounds_of(int ranks) { return std::bit_width(static_cast<unsigned>(ranks - 1)); }
 
 // The row with the fewest messages in all, as the core chooses it.
-int header_row_of(int ranks) {
+int grid_row_of(int ranks) {
   int row = ranks;
   for (int d = 2; d * d <= ranks; ++d) {
     if (ranks % d == 0) row = d;
@@ -40,20 +40,22 @@ void expect_messages(const PathCost& cost, int64_t most) {
   EXPECT_LE(cost.received.messages, most) << cost.name;
 }
 
-// Barriers and all_gathers cost a message for each round, a step's headers one for each rank of a row and a column, and
-// the end one for each other rank.
+// Barriers and all_gathers cost a message for each round, each exchange of a step one for each rank of a row and a
+// column, and the end one for each near rank.
 void check_healthy(int ranks) {
-  LargeJob job{.ranks = ranks, .header_row = header_row_of(ranks)};
+  LargeJob job{.ranks = ranks, .grid_row = grid_row_of(ranks)};
   const LargeReport report = run_large(job);
   EXPECT_EQ(report.problem, "");
-  const int64_t rounds = rounds_of(ranks), others = ranks - 1;
+  const int64_t rounds = rounds_of(ranks);
   expect_messages(path(report, "barrier"), rounds);
   expect_messages(path(report, "plan, fingerprints"), 4 * rounds);
-  expect_messages(path(report, "step's headers"), job.header_row + ranks / job.header_row - 2);
+  const int64_t grid = job.grid_row + ranks / job.grid_row - 2;
+  expect_messages(path(report, "step's headers"), grid);
+  expect_messages(path(report, "rows and gradients"), 2 * grid);
   expect_messages(path(report, "save"), 7 * rounds);
-  expect_messages(path(report, "last barrier"), rounds + others);  // others may have ended
+  expect_messages(path(report, "last barrier"), 3 * rounds);  // others may have ended
   EXPECT_LE(path(report, "last barrier").sent.messages, rounds);
-  EXPECT_LE(path(report, "end").sent.messages, others);
+  EXPECT_LE(path(report, "end").sent.messages, 2 * rounds);
   // A plan passes each rank once in each round at most, with the sizes and digests of all ranks.
   EXPECT_LE(path(report, "plan, fingerprints").sent.bytes,
             rounds * static_cast<int64_t>(job.plan_bytes + 1000) + 40 * ranks);
@@ -183,7 +185,7 @@ int main(int argc, char** argv) {
     std::cerr << why << '\n';
     return 2;
   }
-  job.header_row = job.ranks > job.direct_world ? header_row_of(job.ranks) : job.ranks;
+  job.grid_row = job.ranks > job.direct_world ? grid_row_of(job.ranks) : job.ranks;
   print_all(job);
   return 0;
 }

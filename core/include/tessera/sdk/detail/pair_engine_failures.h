@@ -71,11 +71,14 @@ void PairEngine<Link>::tell_failure(bool near) noexcept {
 template <IsPairLink Link>
 void PairEngine<Link>::hear(Peer& peer, const Op& op, int error) {
   Notice notice;
-  while (!peer.left) {
+  while (!peer.left && !peer.gone) {
     const Heard heard = peer.link.notices().hear(&notice);
     if (heard.what == Heard::kNothing) return;
     if (heard.what == Heard::kEnd) {
-      fail_with(TSR_ABORTED, says::died(peer.name, op.header, heard.error != 0 ? heard.error : error));
+      if (!may_have_left(peer, op))
+        fail_with(TSR_ABORTED, says::died(peer.name, op.header, heard.error != 0 ? heard.error : error));
+      peer.gone = true;
+      return;
     }
     if (!notice.is_sound()) fail_with(TSR_DATA_LOSS, {"a damaged notice from " + rank_list({peer.name}), peer.name});
     if (notice.kind == Notice::kAbort) fail_as(notice.reported(), notice.said());
@@ -89,6 +92,15 @@ void PairEngine<Link>::hear(Peer& peer, const Op& op, int error) {
   }
 }
 
+// In a large group, a rank that closes after a barrier says goodbye only to the near ones. So one that ends while this
+// rank is still in a barrier may have left, if it owes nothing: the ranks to which a dead one owes something notice it.
+template <IsPairLink Link>
+bool PairEngine<Link>::may_have_left(const Peer& peer, const Op& op) const {
+  if (!newest_is_barrier_ || peer.is_near || debt_of(peer, op)) return false;
+  const Op* const newest = in_flight_[(next_sequence_ - 1) % kInFlight];
+  return newest == nullptr || !debt_of(peer, *newest);
+}
+
 // The data link has ended. The notices tell the reason, now or in a moment, even if the operation has no time left:
 // others that are out of time may also have given up because of a third rank.
 template <IsPairLink Link>
@@ -99,6 +111,7 @@ void PairEngine<Link>::lost(Peer& peer, const Op& op, int error) {
   const Clock::time_point until = std::clamp(op.deadline, now + kLeastProbeTime, now + kProbeTime);
   do {
     hear(peer, op, error);
+    if (peer.gone) break;
     if (peer.left) {
       // A rank that left may have done so because of another one, whose notice is also here.
       for (Peer& other : peers_) hear(other, op, 0);

@@ -47,8 +47,19 @@ PairEngine<Link>::~PairEngine() {
   if (failure_.is_set()) {
     tell_failure(/*near=*/false);
   } else {
-    tell_all({Notice::kGoodbye, rank_, TSR_OK, {}, next_sequence_});
+    const Notice goodbye(Notice::kGoodbye, rank_, TSR_OK, {}, next_sequence_);
+    const bool near_only = ends_in_barrier();
+    const std::lock_guard lock(telling_);
+    for (const Peer& peer : peers_) {
+      if (peer.is_near || !near_only) peer.link.notices().tell(goodbye);
+    }
   }
+}
+
+// True if all ranks have come to the last operation, which only waits for them.
+template <IsPairLink Link>
+bool PairEngine<Link>::ends_in_barrier() const {
+  return newest_is_barrier_ && std::all_of(std::begin(in_flight_), std::end(in_flight_), [](Op* op) { return !op; });
 }
 
 // --- operations ------------------------------------------------------------------------------------------------------
@@ -89,6 +100,7 @@ void PairEngine<Link>::start(Op& op) {
   if (op.reduction.bytes == 0) op.reduction.function = nullptr;
   op.own.is_much = op.own.bytes >= kMuch;
   slot(next_sequence_++) = &op;
+  newest_is_barrier_ = op.header.kind == OpKind::kBarrier;
   end_if_done(op);
   for (Peer& peer : peers_) {
     if (peer.sending == nullptr) next_send(peer);
@@ -441,7 +453,7 @@ bool PairEngine<Link>::fall_asleep() {
     const uint32_t wants = (sends ? Wake::kRoom : 0) | (lends ? Wake::kSettled : 0) | (receives ? Wake::kData : 0);
     polled_[2 * i] = {-1, 0, 0};
     if (wants != 0 && !peer.link.sleeps(wants, &polled_[2 * i])) return false;
-    polled_[2 * i + 1] = {peer.left ? -1 : peer.link.notices().descriptor(), POLLIN, 0};
+    polled_[2 * i + 1] = {peer.left || peer.gone ? -1 : peer.link.notices().descriptor(), POLLIN, 0};
   }
   polled_.back() = {wake_.get(), POLLIN, 0};
   return true;

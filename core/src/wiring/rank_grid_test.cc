@@ -1,4 +1,4 @@
-#include "wiring/header_grid.h"
+#include "wiring/rank_grid.h"
 
 #include <gtest/gtest.h>
 
@@ -9,25 +9,33 @@ namespace tessera {
 namespace {
 
 void expect_grid(int world, int ranks_per_host, int rows, int columns) {
-  const HeaderGrid grid = HeaderGrid::of(world, ranks_per_host);
+  const RankGrid grid = RankGrid::of(world, ranks_per_host);
   EXPECT_EQ(std::pair(grid.rows, grid.columns), std::pair(rows, columns)) << world << " by " << ranks_per_host;
   EXPECT_EQ(grid.world(), world);
 }
 
-TEST(HeaderGrid, HasFewMessagesAndRowsOfWholeHosts) {
+TEST(RankGrid, HasFewMessagesAndRowsOfWholeHosts) {
   expect_grid(16, 8, 1, 16);  // all exchange directly
   expect_grid(18, 18, 6, 3);  // equal parts of one host
   expect_grid(24, 8, 6, 4);
   expect_grid(64, 8, 8, 8);
   expect_grid(4096, 8, 64, 64);  // rows of eight hosts
   expect_grid(248, 8, 31, 8);
+  expect_grid(32, 8, 4, 8);  // as many messages as 8 rows of 4, but fewer to other hosts
   expect_grid(34, 17, 2, 17);
   expect_grid(257, 1, 1, 257);  // a prime number has no other grid
 }
 
+TEST(RankGrid, IsAsTheJobSays) {
+  const RankGrid small = RankGrid::of(8, 4, JoinExchanges::kAlways);
+  EXPECT_EQ(std::pair(small.rows, small.columns), std::pair(2, 4));
+  EXPECT_TRUE(RankGrid::of(64, 8, JoinExchanges::kNever).is_direct());
+  EXPECT_TRUE(RankGrid::of(3, 1, JoinExchanges::kAlways).is_direct());
+}
+
 // All ranks in this process: what each has for each other one arrives, in the order of ranks.
 void check_way(int world, int ranks_per_host) {
-  const HeaderGrid grid = HeaderGrid::of(world, ranks_per_host);
+  const RankGrid grid = RankGrid::of(world, ranks_per_host);
   const auto size = static_cast<size_t>(world);
   using Blocks = std::vector<std::pair<int, int>>;  // from, to
   std::vector<Blocks> sent(size, Blocks(size)), got(size);
@@ -67,24 +75,24 @@ void check_way(int world, int ranks_per_host) {
   }
 }
 
-TEST(HeaderGrid, BlocksArriveInTheOrderOfRanks) {
+TEST(RankGrid, BlocksArriveInTheOrderOfRanks) {
   check_way(18, 18);
   check_way(24, 2);
   check_way(40, 8);
   check_way(34, 17);
 }
 
-void expect_reach(const HeaderGrid& grid, int ranks_per_host, std::vector<int> expected) {
+void expect_reach(const RankGrid& grid, int ranks_per_host, std::vector<int> expected) {
   const auto [in_host, across] = grid.reach(ranks_per_host);
   EXPECT_EQ(std::vector({in_host.ranks, in_host.blocks, across.ranks, across.blocks}), expected);
 }
 
-TEST(HeaderGrid, ReachesRanksOfTheHostAndOfOtherHosts) {
-  expect_reach(HeaderGrid::of(5, 5), 5, {4, 4, 0, 0});
-  expect_reach(HeaderGrid::of(16, 4), 4, {3, 3, 12, 12});
-  expect_reach(HeaderGrid::of(64, 8), 8, {7, 56, 7, 56});
+TEST(RankGrid, ReachesRanksOfTheHostAndOfOtherHosts) {
+  expect_reach(RankGrid::of(5, 5), 5, {4, 4, 0, 0});
+  expect_reach(RankGrid::of(16, 4), 4, {3, 3, 12, 12});
+  expect_reach(RankGrid::of(64, 8), 8, {7, 56, 7, 56});
   // Rows of four ranks, two in a host: the columns have two ranks of the host.
-  expect_reach(HeaderGrid::of(24, 8), 8, {4, 22, 4, 16});
+  expect_reach(RankGrid::of(24, 8), 8, {4, 22, 4, 16});
 }
 
 }  // namespace
