@@ -184,6 +184,34 @@ TEST(ManyRanks, NameTheDeadOne) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(50));
 }
 
+// After a barrier a rank says goodbye to its near ranks only. Others are still in it when it closes.
+TEST(ManyRanks, CloseAfterABarrier) {
+  for (int late = 0; late < 5; ++late) {
+    with_groups(kWorld, [&](sdk::Group& group) {
+      if (group.rank() == 4 * late) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      finish(group.barrier(call("end")));
+    });
+  }
+}
+
+// All know at once that a rank is at fault if it closes while they go on.
+TEST(ManyRanks, MissTheOneThatClosedAfterABarrier) {
+  const auto start = std::chrono::steady_clock::now();
+  TestHost host;
+  const Where where{.world_size = kWorld, .timeout_s = 100};
+  const auto outcomes = in_threads(where, [&](int rank) {
+    const auto group = connect(host, where, rank);
+    finish(group->barrier(call("all are here")));
+    if (rank == 9) return;
+    exchange_some(*group);
+    for (int i = 0; i < 2; ++i) finish(group->barrier(call("step")));
+  });
+  for (int rank = 0; rank < kWorld; ++rank) {
+    if (rank != 9) EXPECT_THAT(outcomes[rank].text, HasSubstr("rank 9 ")) << rank;
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(50));
+}
+
 TEST(Long, TwoHundredAndFiftySixRanks) {
   const int well = fork_ranks({.world_size = 256, .timeout_s = 300}, use);
   EXPECT_EQ(well, 256);
