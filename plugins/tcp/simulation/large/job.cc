@@ -21,7 +21,7 @@ struct LargeGroup final : sdk::PairwiseGroup<Engine> {
 };
 
 constexpr int64_t kStepHeader = 64;  // bytes that the core sends each other rank first in a step
-constexpr int64_t kRows = 64;        // bytes of rows that two ranks have for each other
+constexpr int64_t kRows = 16;        // bytes of rows that two ranks have for each other
 
 DLTensor bytes_view(std::vector<char>& data, int64_t& size) {
   size = static_cast<int64_t>(data.size());
@@ -182,7 +182,7 @@ class Run {
 }  // namespace
 
 std::string cannot_reach(int ranks) {
-  constexpr double kPerPair = 640, kGiB = double{1 << 30};  // bytes of two ranks' state for each other, about
+  constexpr double kPerPair = 760, kGiB = double{1 << 30};  // bytes of two ranks' state for each other, about
   std::ostringstream why;
   if (ranks < 2 || ranks > kMaxRanks) {
     why << "the simulation takes 2 to " << kMaxRanks << " ranks, the most that tcp connects, not " << ranks;
