@@ -31,6 +31,10 @@ class ExchangeList {
 
   void run(const HostGrid& hosts) {
     out_.num_exchanges = 0;
+    if (out_.exchanges.empty()) {  // at once, so that later steps and copies take no memory
+      const std::vector<int64_t> none(sent_.routed.payload_bytes.size());
+      out_.exchanges.assign(kMost, {nullptr, none, none});
+    }
     add_headers();
     if (sent_.messages.in_second) {
       if (sent_.messages.joins_ids)
@@ -55,9 +59,9 @@ class ExchangeList {
 
  private:
   static constexpr int64_t kFloat = sizeof(float);
+  static constexpr size_t kMost = 10;  // two hops each for headers, ids, rows, gradients, and two inside the host
 
   StepTraffic::Exchange& next(const char* name) {
-    if (out_.num_exchanges == out_.exchanges.size()) out_.exchanges.emplace_back();
     StepTraffic::Exchange& to = out_.exchanges[out_.num_exchanges++];
     to.name = name;
     for (auto* counts : {&to.sent, &to.received}) counts->assign(sent_.routed.payload_bytes.size(), 0);
@@ -100,7 +104,7 @@ class ExchangeList {
   StepTraffic& out_;
 };
 
-// What one rank and each other one have for each other: bytes of ids, and elements of rows of the hop that may be
+// Sizes of the data between one rank and each other one: bytes of ids, and elements of rows of the hop that may be
 // joined and, in two hops, of the one inside the host.
 class ExpectedPairs : public StepVisitor {
  public:

@@ -1,4 +1,4 @@
-// Eight ranks on two hosts of four: joined exchanges bring the same bits as direct ones, with fewer messages, and a rank
+// Eight ranks on two hosts of four: joined exchanges bring the same bits as direct ones, with fewer messages. A rank
 // that dies in one ends it for all others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

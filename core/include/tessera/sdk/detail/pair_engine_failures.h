@@ -92,8 +92,8 @@ void PairEngine<Link>::hear(Peer& peer, const Op& op, int error) {
   }
 }
 
-// In a large group, a rank that closes after a barrier says goodbye only to the near ones. So one that ends while this
-// rank is still in a barrier may have left, if it owes nothing: the ranks to which a dead one owes something notice it.
+// Ranks of a large group that close after a barrier say goodbye only to near ones. So one that ends while this rank is
+// still in a barrier may have left, if it owes nothing. Its near ranks notice a death.
 template <IsPairLink Link>
 bool PairEngine<Link>::may_have_left(const Peer& peer, const Op& op) const {
   if (!newest_is_barrier_ || peer.is_near || debt_of(peer, op)) return false;
