@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "config/fnv1a.h"
+#include "tessera/quantization.h"
 #include "tessera/runtime.h"
 
 namespace tessera {
@@ -87,6 +88,35 @@ std::string other_routes(const std::vector<RowRouterPtr>& routers, const Process
 }
 
 }  // namespace
+
+JobFingerprint fingerprint_of(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan,
+                              std::vector<RowRouterPtr> routers, bool sequence, const ShardedModuleOptions& options,
+                              const ProcessGroup& group) {
+  JobFingerprint out;
+  uint64_t h = fnv1a(str_cat(
+      group.world_size(), ' ', group.local_world_size(), ' ', sequence, ' ', options.is_weighted, ' ', options.seed,
+      ' ', options.optimizer.name, ' ', options.optimizer.options, ' ', options.gradient_scale.value_or(-1), ' ',
+      options.data_parallel_gradient_scale.value_or(-1), ' ', static_cast<int>(group.joins().rows)));
+  for (const EmbeddingBagConfig& t : tables) {
+    const ParameterSharding& p = plan.at(t.name);
+    JobFingerprint::Table& table = out.tables.emplace_back(JobFingerprint::Table{t.name, p.sharding_type, 0, 0});
+    table.config = fnv1a(str_cat(t.name, ' ', t.num_embeddings, t.any_id ? " any " : " ", t.embedding_dim, ' ',
+                                 static_cast<int>(t.pooling), ' ', to_string(t.data_type), ' ',
+                                 t.row_format ? sdk::to_string(*t.row_format) : "",
+                                 t.remapping ? t.remapping->ids() : 0, ' ', t.optimizer.name, t.optimizer.options));
+    for (const std::string& feature : t.feature_names) table.config = fnv1a(feature + ",", table.config);
+    table.layout =
+        fnv1a(str_cat(static_cast<int>(p.combine), p.routed ? p.sharding_type : "", p.cookie, ' ', p.compute_kernel));
+    for (const ShardMetadata& s : p.shards)
+      table.layout = fnv1a(str_cat(s.row, ' ', s.rows, ' ', s.col, ' ', s.cols, ' ', s.rank, s.replicated ? '*' : ';'),
+                           table.layout);
+    h = fnv1a(str_cat(table.config, ' ', table.layout), h);
+  }
+  for (const RowRouterPtr& router : routers) h = router ? fnv1a(str_cat(router->fingerprint()), h) : h;
+  out.all = h;
+  out.routers = std::move(routers);
+  return out;
+}
 
 std::string what_differs(const JobFingerprint& job, const ProcessGroup& group) {
   const std::string layouts = other_layouts(job.tables, group);

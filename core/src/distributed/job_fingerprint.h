@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/process_group.h"
+#include "tessera/sharded_modules.h"
 #include "wiring/row_router.h"
 
 namespace tessera {
@@ -22,6 +23,11 @@ struct JobFingerprint {
   std::vector<Table> tables;
   std::vector<RowRouterPtr> routers;  // by table; null where rows are ranges
 };
+
+// Equal on two ranks exactly when they run the same tables under the same plan, and route rows to the same places.
+JobFingerprint fingerprint_of(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan,
+                              std::vector<RowRouterPtr> routers, bool sequence, const ShardedModuleOptions& options,
+                              const ProcessGroup& group);
 
 // Which table has another layout, or is routed differently, with the first id; empty where the reason is another one.
 // Collective.
