@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -60,6 +61,7 @@ def test_space(text, asked, value):
         ("=1..2", "it takes KEY=VALUES"),
         ("a=1", "LOW..HIGH"),
         ("a=2..1", "less than the second"),
+        ("a=0..inf", "both finite"),
         ("a=log:0..1", "above 0"),
         ("a=int:1.5..2", "LOW..HIGH"),
         ("a=x|x", "must differ"),
@@ -151,3 +153,37 @@ def test_search_goes_on_and_refuses(tmp_path):
     assert without.returncode == 2 and "the job has no validation" in without.stderr
     wrong = tuned(job, "--trials", "1", "--storage", str(tmp_path / "t"), "--space", "model.nope=1..2")
     assert wrong.returncode == 2 and 'unknown key "nope"' in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    "option, file, sentence",
+    [
+        ("--storage", "no/trials", "there is no directory .*no$"),
+        ("--storage", "notes.txt", "notes.txt: this is no file of trials"),
+        ("--storage", "", "this is a directory, not a file"),
+        ("--html", "no/page.html", "there is no directory .*no$"),
+    ],
+)
+def test_files_are_checked_before_a_trial(tmp_path, option, file, sentence):
+    pytest.importorskip("optuna")
+    job = tmp_path / "job.toml"
+    job.write_text(JOB)
+    (tmp_path / "notes.txt").write_text("hello\n")
+    done = tuned(job, "--trials", "1", option, str(tmp_path / file))
+    assert done.returncode == 2 and "Traceback" not in done.stderr and "trial 1" not in done.stdout
+    assert re.search(sentence, done.stderr.strip()), done.stderr
+    assert (tmp_path / "notes.txt").read_text() == "hello\n"
+
+
+def test_a_search_without_trials_does_not_fix_the_direction(tmp_path):
+    pytest.importorskip("optuna")
+    job = tmp_path / "job.toml"
+    job.write_text(JOB)
+    space = ["--space", "dense_optimizer.learning_rate=log:1e-7..1e-2"]
+    wrong = tuned(job, "--trials", "1", "--metric", "nope.auc", *space)
+    assert wrong.returncode == 2 and "the validations have auc" in wrong.stderr
+    done = tuned(job, "--trials", "3", "--metric", "logloss", *space)
+    assert done.returncode == 0, done.stderr
+    scores = [float(line.split("logloss")[1].split()[0].strip(",")) for line in done.stdout.splitlines() if
+              line.startswith("trial ")]  # fmt: skip
+    assert f"best: logloss {min(scores):.5f}" in done.stdout

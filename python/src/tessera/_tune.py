@@ -58,8 +58,8 @@ class Space:
             self.low, self.high = number(low), number(high)
         except ValueError:
             raise Wrong(f"--space {text}: it takes LOW..HIGH, log:LOW..HIGH, int:LOW..HIGH or A|B|C") from None
-        if not dots or not self.low < self.high:
-            raise Wrong(f"--space {text}: the first number must be less than the second")
+        if not dots or not -math.inf < self.low < self.high < math.inf:
+            raise Wrong(f"--space {text}: the first number must be less than the second, and both finite")
         if self.log and self.low <= 0:
             raise Wrong(f"--space {text}: a logarithmic range must begin above 0")
 
@@ -138,27 +138,35 @@ class Tuning:
     def open(self) -> None:
         """Opens or begins the study; ``Wrong``: the file has trials of another job."""
         optuna, options = self._optuna, self._options
-        maximize = larger_is_better(self.metric) if self.metric else True
         try:
-            journal = optuna.storages.journal.JournalFileBackend(options.storage)
+            journal = optuna.storages.journal.JournalFileBackend
         except AttributeError:  # before Optuna 4
-            journal = optuna.storages.JournalFileStorage(options.storage)
-        self.study = optuna.create_study(
-            storage=optuna.storages.JournalStorage(journal), study_name="tessera", load_if_exists=True,
-            pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=2),
-            direction="maximize" if maximize else "minimize",
-        )  # fmt: skip
+            journal = optuna.storages.JournalFileStorage
+        storage = optuna.storages.JournalStorage(journal(options.storage))
+        self.study = self._begin(storage)
+        if not finished(self.study):  # a search without a trial keeps nothing, not even its metric's direction
+            optuna.delete_study(study_name="tessera", storage=storage)
+            self.study = self._begin(storage)
         # A search that goes on must not draw what it has drawn before.
         self.study.sampler = optuna.samplers.TPESampler(seed=options.seed + len(self.study.trials))
         fingerprint = self._fingerprint()
         before = self.study.user_attrs.get("fingerprint")
-        if before is None or not finished(self.study):
+        if before is None:
             self.study.set_user_attr("fingerprint", fingerprint)
         elif before != fingerprint:
             raise Wrong(
                 f"{options.storage} has trials of another job, space or metric: name another file with --storage, or "
                 "remove it"
             )
+
+    def _begin(self, storage: Any) -> Any:
+        """The study in this storage, or a new one."""
+        pruner = self._optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=2)
+        maximize = larger_is_better(self.metric) if self.metric else True
+        return self._optuna.create_study(
+            storage=storage, study_name="tessera", load_if_exists=True, pruner=pruner,
+            direction="maximize" if maximize else "minimize",
+        )  # fmt: skip
 
     def _command(self, changes: Dict[str, str], metrics: str) -> List[str]:
         command = [self._options.program, "train", "--config", self._options.job]
@@ -283,6 +291,22 @@ def page_parts(study: Any, metric: str, spaces: List[Space]) -> List[Dict[str, A
     ]
 
 
+def check_files(options: argparse.Namespace) -> None:
+    """``Wrong``: a file of the command cannot be written, which is better said before the first trial."""
+    for name in ("storage", "html"):
+        path = getattr(options, name)
+        folder = os.path.dirname(path) or "."
+        if not os.path.isdir(folder):
+            raise Wrong(f"--{name} {path}: there is no directory {folder}")
+        if os.path.isdir(path):
+            raise Wrong(f"--{name} {path}: this is a directory, not a file")
+    if os.path.exists(options.storage):
+        with open(options.storage, "rb") as file:  # Optuna would add lines to any file
+            first = file.readline()
+        if first and b'"op_code"' not in first:
+            raise Wrong(f"--storage {options.storage}: this is no file of trials of tessera tune")
+
+
 def page_text(options: argparse.Namespace, parts: List[Dict[str, Any]]) -> str:
     """The page; ``Wrong``: the program was installed without what pages are made from."""
     page = runpy.run_path(os.path.join(os.path.dirname(__file__), "_page.py"))["page"]
@@ -319,6 +343,7 @@ def tune(options: argparse.Namespace) -> int:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     tuning = Tuning(options, optuna)
+    check_files(options)
     if options.html:
         page_text(options, [])
     tuning.open()
