@@ -74,6 +74,7 @@ bool parse_tune_arguments(const std::vector<std::string>& args, TuneArguments* o
   check_kind(*given);
   if (out->job.empty()) throw UsageError("a job is needed: tessera tune job.toml");
   if (out->trials < 1 || out->parallel < 1) throw UsageError("--trials and --parallel must be 1 or more");
+  if (out->seed < 0) throw UsageError("--seed must be 0 or more");
   if (!std::filesystem::exists(out->job)) throw UsageError("there is no job file " + out->job);
   return true;
 }

@@ -69,6 +69,7 @@ TEST(FindRate, RefusesWhatMakesNoSense) {
   const std::string config = folder.write("job.toml", kRateJob);
   expect_refused({"tune", config, "--find-rate", "layers"},
                  HasSubstr("--find-rate layers: it takes all, tables or dense"));
+  expect_refused({"tune", config, "--seed", "-1"}, HasSubstr("--seed must be 0 or more"));
   expect_refused({"tune", config, "--find-rate", "dense", "--steps", "5"}, HasSubstr("needs 30 steps or more"));
   expect_refused({"tune", config, "--find-rate", "dense", "--set", "dense_optimizer.learning_rate=0"},
                  HasSubstr("dense_optimizer.learning_rate must be above 0"));
