@@ -27,8 +27,14 @@ constexpr char kAboutCopying[] =
 // Refuses a URL of a store that pyarrow has no file system for, before a Python is asked.
 void check_scheme(const std::string& url) {
   const std::string scheme = url.substr(0, url.find("://"));
-  for (const char* known : {"s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs", "http", "https", "file"}) {
-    if (scheme == known) return;
+  for (const char* known : {"s3", "gs", "gcs", "abfs", "abfss", "http", "https", "hdfs", "viewfs", "file"}) {
+    if (scheme != known) continue;
+    // Only the last three have a default host.
+    const std::string rest = url.substr(scheme.size() + 3), host = rest.substr(0, rest.find_first_of("/?"));
+    const bool needed = scheme != "hdfs" && scheme != "viewfs" && scheme != "file";
+    if (rest.empty() || (needed && host.empty()))
+      throw UsageError(url + " names no place in a store: give a bucket or host, as in s3://bucket/data");
+    return;
   }
   throw UsageError(str_cat(scheme, ":// is no store that copy knows: give s3://, gs://, abfs://, hdfs:// or https://"));
 }

@@ -188,7 +188,7 @@ def run(source, target, again):
     if one and (target.endswith("/") or ("://" not in target and os.path.isdir(target))):
         name = getattr(source, "url", None)
         name = urllib.parse.unquote(urllib.parse.urlsplit(name).path) if name else source.root
-        target = target.rstrip("/") + "/" + name.rstrip("/").rsplit("/", 1)[-1]
+        target += ("" if target.endswith("/") else "/") + name.rstrip("/").rsplit("/", 1)[-1]
     to = place(target)
     if not one and isinstance(to, Folder) and os.path.isfile(to.root):
         raise Wrong("%s is a file, but FROM is a folder" % to.root)

@@ -8,6 +8,7 @@
 
 #include "command.h"
 #include "tessera/error.h"
+#include "tessera/sdk/draft/reader_paths.h"
 #include "tessera/sdk/nearest.h"
 #include "wrapped.h"
 
@@ -60,6 +61,7 @@ std::string manual_paragraphs(const std::string& text) {
   return out + (kept ? ".fi\n" : "");
 }
 
+constexpr const char* kPathWords[] = {"FILE", "DIR", "MODEL", "CHECKPOINT", "FROM"};  // values of options
 constexpr const char* kSurplus = "surplus arguments";  // a name that cannot be given as an option
 
 std::string nearest_option(const std::string& name, const po::options_description& known) {
@@ -68,6 +70,21 @@ std::string nearest_option(const std::string& name, const po::options_descriptio
     if (!option->long_name().empty()) names.push_back("--" + option->long_name());
   }
   return sdk::nearest_name(name, names);
+}
+
+// Only readers of data open URLs: to all else one would be the name of a local folder, such as "s3:".
+void refuse_urls(const po::options_description& known, const po::parsed_options& parsed) {
+  for (const po::option& given : parsed.options) {
+    const po::option_description* const option = known.find_nothrow(given.string_key, false);
+    const std::string what = option ? option->format_parameter() : "";
+    const bool path = std::any_of(std::begin(kPathWords), std::end(kPathWords),
+                                  [&](const char* word) { return what.starts_with(word); });
+    for (const std::string& value : given.value) {
+      if (path && given.string_key != "data" && sdk::is_url(value))
+        throw UsageError(str_cat("--", given.string_key, " takes a path on this machine, not ", value,
+                                 ": `tessera copy` brings files here and takes them to a store"));
+    }
+  }
 }
 
 }  // namespace
@@ -113,12 +130,14 @@ std::optional<po::variables_map> parse_options(const std::vector<std::string>& a
   const std::string see = ": see tessera " + options.command() + " --help";
   po::variables_map given;
   try {
-    po::store(po::command_line_parser(args)
-                  .options(all)
-                  .positional(positions)
-                  .style(po::command_line_style::default_style & ~po::command_line_style::allow_guessing)
-                  .run(),
-              given);
+    const po::parsed_options parsed =
+        po::command_line_parser(args)
+            .options(all)
+            .positional(positions)
+            .style(po::command_line_style::default_style & ~po::command_line_style::allow_guessing)
+            .run();
+    refuse_urls(options, parsed);
+    po::store(parsed, given);
     if (given.contains("help") || given.contains("man")) {
       std::cout << (given.contains("man") ? options.manual() : options.help());
       return std::nullopt;

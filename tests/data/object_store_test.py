@@ -168,11 +168,30 @@ class Copy(unittest.TestCase):
             (("none", self.url("x")), "there is nothing at none"),
             (("s9://me:secret@bucket/a", "x"), "s9:// is no store that copy knows"),
             (("data", "ftp://host/a"), "ftp:// is no store that copy knows"),
+            (("data/a.csv", "s3://"), "s3:// names no place in a store"),
+            (("data/a.csv", "hdfs://"), "hdfs:// names no place in a store"),
+            (("s3:///a", "x"), "s3:///a names no place in a store"),
         ):
             error = self.copy(*words, status=2)
             self.assertIn(said, error)
             self.assertNotIn("secret", error)
             self.assertEqual(error.count("\n"), 1, error)
+
+    def test_other_commands_name_no_local_folder_like_a_url(self):
+        job = self.folder / "job.toml"
+        job.write_text('model = {embedding_dim = 2, bottom_mlp = [2], top_mlp = [2, 1]}\ndata = {samples = 9}\n')
+        publish = ("--set", "publish.directory=s3://b/k", "--set", "publish.every_steps=1")
+        for words, said in (
+            (("train", "--config", job, "--save", "s3://b/k"), "--save takes a path on this machine, not s3://b/k"),
+            (("quantize", "--load", "s3://b/k", "--save", "m"), "--load takes a path on this machine, not s3://b/k"),
+            (("predict", "--model", "gs://b/k", "--data", "x"), "--model takes a path on this machine, not gs://b/k"),
+            (("train", "--config", job, *publish), "publish.directory: s3://b/k is a URL, but a job writes"),
+            (("train", "--config", job, "--set", "report.tensorboard=s3://b"), "report.tensorboard: s3://b is a URL"),
+        ):
+            done = subprocess.run([PROGRAM, *map(str, words)], cwd=self.folder, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+            self.assertIn(said, done.stderr)
+            self.assertFalse((self.folder / "s3:").exists())
 
     @unittest.skipUnless("--moto" in sys.argv, "needs pyarrow and moto")
     def test_a_job_reads_parquet_files_where_they_are(self):

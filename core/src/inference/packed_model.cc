@@ -32,6 +32,8 @@ Manifest read_manifest(const std::string& directory) {
   const std::string path = str_cat(directory, '/', kManifestFile);
   std::error_code ignored;
   if (!fs::exists(path, ignored)) {
+    if (!fs::exists(directory, ignored))
+      fail(Code::kNotFound, "there is no packed model at ", directory, ", because there is no such directory");
     const std::string inside = packed_model_in(directory);
     fail(Code::kNotFound, "there is no packed model at ", directory, ": it has no file ", kManifestFile, "; ",
          inside.empty() ? "tessera quantize makes one of a checkpoint" : str_cat("did you mean ", inside, '?'));

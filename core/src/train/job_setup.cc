@@ -10,6 +10,7 @@
 #include "tessera/data.h"
 #include "tessera/layer_graph.h"
 #include "tessera/planner.h"
+#include "tessera/sdk/draft/reader_paths.h"
 #include "tessera/sdk/nearest.h"
 #include "tessera/step_figures.h"
 #include "tessera/train_loop.h"
@@ -106,13 +107,28 @@ std::filesystem::path place_of(const std::string& folder) {
   return ((failed ? std::filesystem::path(folder) : place) / "").lexically_normal();
 }
 
+// Refuses URLs of object stores as places that a job writes to.
+void check_places(const Config& config, const TrainJobOptions& options) {
+  const std::pair<const char*, const std::string&> places[] = {{"publish.directory", config.publish.directory},
+                                                               {"report.tensorboard", config.report.tensorboard},
+                                                               {"--save", options.save},
+                                                               {"--save-best", options.save_best}};
+  for (const auto& [key, place] : places) {
+    if (sdk::is_url(place))
+      fail(Code::kInvalidArgument, key, ": ", place, " is a URL, but a job writes on this machine: name a path here, ",
+           "and take what is written to a store by `tessera copy`");
+  }
+}
+
 // Checks settings that need neither data nor model.
 void check_settings(const Runtime& runtime, const Config& config, const TrainJobOptions& options) {
+  check_places(config, options);
   (void)HeadMetrics(named_heads(config), config.metrics.names, &runtime);
   (void)make_dense_optimizer(dense_spec(config.dense_optimizer), {});
   for (const LayerConfig& layer : config.layers) (void)dense_spec(layer, config.dense_optimizer);
   for (const auto& stages : {config.schedule.tables, config.schedule.dense}) (void)LearningRateSchedule(stages, 1);
   const ValidationConfig& v = config.validation;
+  if (v.folds == 1) fail(Code::kInvalidArgument, "validation.folds = 1 leaves no rows to train on: take 2 or more");
   if (v.every_steps > 0 && v.every_epochs != ValidationConfig().every_epochs)
     fail(Code::kInvalidArgument, "validation.every_epochs = ", v.every_epochs,
          " has no effect with validation.every_steps: leave one of the two out");
@@ -181,7 +197,6 @@ Samples take_validation(const Config& config, Dataset& data) {
   const ValidationConfig& v = config.validation;
   if (v.folds > 0 && v.fold < 0)
     fail(Code::kInvalidArgument, "validation.folds is of tessera train, which trains a model for each: set it to 0");
-  if (v.folds == 1) fail(Code::kInvalidArgument, "validation.folds = 1 leaves no rows to train on: take 2 or more");
   if (v.fraction == 0 && v.folds == 0) return {};
   if (v.split == "data" && !data.validation)
     fail(Code::kInvalidArgument, "validation.split = \"data\", but the reader \"", config.data.reader,
@@ -371,9 +386,10 @@ JobSetup set_up_job(const Runtime& runtime, const Config& given, const TrainJobO
   start.loaded = std::move(continued.loaded);
   start.passed_over = std::move(continued.passed_over);
   if (start.loaded.empty()) set_frequencies(data.tables, data.data.train, *model.trainer);
-  if (start.loaded.empty()) start.notes = set_start_vectors(data.tables, data.data.encoding, *model.trainer);
-  if (start.loaded.empty() && !options.start.empty()) {
-    for (std::string& note : start_with(options.start, data, *model.trainer)) start.notes.push_back(std::move(note));
+  if (start.loaded.empty() && !options.start.empty()) start.notes = start_with(options.start, data, *model.trainer);
+  if (start.loaded.empty()) {
+    for (std::string& note : set_start_vectors(data.tables, data.data.encoding, *model.trainer))
+      start.notes.push_back(std::move(note));
   }
   std::string arrived;
   if (continued.run) {

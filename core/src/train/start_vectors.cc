@@ -1,7 +1,9 @@
 #include "train/start_vectors.h"
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -58,12 +60,20 @@ Vectors read_vectors(const std::string& path) {
     out.width = number_after(header, ",", at);
   }
   const bool floats = header.find("'<f4'") != std::string_view::npos;
+  if (floats && out.width > 0 && header.find("'fortran_order': True") != std::string_view::npos)
+    fail(Code::kInvalidArgument, path, " has its values column by column: save numpy.ascontiguousarray(array)");
   if (!floats || header.find("False") == std::string_view::npos || out.rows < 0 || out.width < 1)
     fail(Code::kInvalidArgument, path, " is not a matrix of float32 as numpy.save writes it: save ",
          "array.astype(\"float32\") with two dimensions");
   if (all.size() != out.begin + sizeof(float) * static_cast<size_t>(out.rows) * static_cast<size_t>(out.width))
     fail(Code::kDataLoss, path, " has ", all.size(), " bytes, which is not the size of ", out.rows, " vectors of ",
          out.width, " values: it is truncated or damaged");
+  std::vector<float> vector(static_cast<size_t>(out.width));
+  for (int64_t v = 0; v < out.rows; ++v) {
+    out.copy(v, 0, out.width, vector.data());
+    if (!std::all_of(vector.begin(), vector.end(), [](float value) { return std::isfinite(value); }))
+      fail(Code::kInvalidArgument, path, ": vector ", v, " (the first is 0) has a value that is not finite");
+  }
   return out;
 }
 
@@ -157,7 +167,7 @@ std::string start_table(const TableConfig& table, const std::string& encoding, c
     if (const auto at = vector_of.find(row); at != vector_of.end()) vectors.copy(at->second, col, cols, to);
   });
   return str_cat("table ", table.name, " begins with ", vector_of.size(), " of ", vectors.rows, " vectors of ",
-                 table.start, ", and the others of its ", table.rows, " rows as init says");
+                 table.start, ", and the others of its ", table.rows, " rows as without it");
 }
 
 }  // namespace

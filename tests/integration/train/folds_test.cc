@@ -61,7 +61,9 @@ TEST(Folds, RefuseWhatMakesNoSense) {
   expect_refused({"train", "--config", config, "--set", "validation.fraction=0.1"},
                  HasSubstr("each of validation.folds is held out in its turn"));
   expect_refused({"train", "--config", config, "--html", folder.file("x.html")}, HasSubstr("so --html has no meaning"));
-  expect_refused({"train", "--config", config, "--set", "validation.folds=1"}, HasSubstr("take 2 or more"));
+  expect_refused({"train", "--config", config, "--set", "validation.folds=1", "--set", "data.reader=csv", "--set",
+                  "data.path=nowhere.csv"},
+                 HasSubstr("take 2 or more"));
   expect_refused({"train", "--config", config, "--set", "validation.split=last"},
                  HasSubstr("validation.folds are random rows"));
 }

@@ -40,8 +40,9 @@ class StartVectors : public testing::Test {
     folder_.write("v.npy.ids.txt", "film 2\nother\nfilm 0\n");
   }
   // Vector r has the values r + 0.25 k.
-  void vectors(int rows, int width, const std::string& type = "<f4") {
-    std::string text = str_cat("{'descr': '", type, "', 'fortran_order': False, 'shape': (", rows, ", ", width, "), }");
+  void vectors(int rows, int width, const std::string& type = "<f4", const char* by_columns = "False") {
+    std::string text =
+        str_cat("{'descr': '", type, "', 'fortran_order': ", by_columns, ", 'shape': (", rows, ", ", width, "), }");
     text.append(64 - (text.size() + 11) % 64, ' ');
     std::string out = "\x93NUMPY\x01";
     out += '\0';
@@ -81,6 +82,21 @@ TEST_F(StartVectors, AreTheRowsOfTheirIds) {
   EXPECT_THAT(contents(file("t.csv")), testing::Not(HasSubstr("\nfilm 0,2,2.25\n"))) << "they may be trained";
 }
 
+TEST_F(StartVectors, PrevailOverTheRowsOfAnotherModel) {
+  succeed({"train", "--config", job(), "--save", file("first"), "--set", "table.film.start=\"\""});
+  const std::string said = succeed({"train", "--config", job(), "--start", file("first"), "--save", file("second")});
+  EXPECT_THAT(said, HasSubstr("table film begins with 2 of 3 vectors"));
+  for (const char* saved : {"first", "second"})
+    succeed({"model", "export", file(saved), "--vectors", "film", "--output", file(str_cat(saved, ".csv"))});
+  const auto row = [&](const char* saved, const std::string& id) {
+    const std::string all = contents(file(str_cat(saved, ".csv")));
+    const size_t at = all.find("\n" + id + ",");
+    return all.substr(at, all.find('\n', at + 1) - at);
+  };
+  EXPECT_EQ(row("second", "film 0"), "\nfilm 0,2,2.25");
+  EXPECT_EQ(row("second", "film 1"), row("first", "film 1")) << "the file has no vector of it";
+}
+
 // Rows of a vocabulary are in the order of the texts, so vectors without ids would be those of other texts.
 TEST_F(StartVectors, OfAVocabularyNeedTheirIds) {
   std::filesystem::remove(file("v.npy.ids.txt"));
@@ -105,8 +121,12 @@ TEST_F(StartVectors, RefuseWhatDoesNotFit) {
   expect_refused({"train", "--config", job()}, HasSubstr("has vectors of 3 values, but the rows of table film have 2"));
   vectors(3, 2, "<f8");
   expect_refused({"train", "--config", job()}, HasSubstr("is not a matrix of float32 as numpy.save writes it"));
+  vectors(3, 2, "<f4", "True");
+  expect_refused({"train", "--config", job()}, HasSubstr("column by column: save numpy.ascontiguousarray(array)"));
   vectors(3, 2);
   const std::string all = contents(file("v.npy"));
+  folder_.write("v.npy", all.substr(0, all.size() - 2) + "\xc0\x7f");  // the last value is NaN
+  expect_refused({"train", "--config", job()}, HasSubstr("vector 2 (the first is 0) has a value that is not finite"));
   folder_.write("v.npy", all.substr(0, all.size() - 1));
   expect_refused({"train", "--config", job()}, HasSubstr("it is truncated or damaged"), 1);
   std::filesystem::remove(file("v.npy"));
