@@ -11,10 +11,11 @@ int import_command(const std::vector<std::string>& args) {
   namespace po = boost::program_options;
   std::string onnx, save, dense;
   bool logits = false;
-  Options options("model import", "--onnx FILE --save DIR [OPTIONS]",
-                  "Reads an ONNX file of dense layers, whose inputs are [batch, width], and writes a job with these "
-                  "layers and a file of their weights, which tessera train --start takes. The first operator that no "
-                  "layer computes is named. docs/models.md has the operators.");
+  Options options(
+      "model import", "--onnx FILE --save DIR [OPTIONS]",
+      "Reads an ONNX file of dense layers, whose inputs are rows or sequences of them, and writes a job with these "
+      "layers and a file of their weights, which tessera train --start takes. The first operator that no "
+      "layer computes is named. docs/models.md has the operators.");
   auto add = options.add_options();
   add("onnx", po::value(&onnx)->value_name("FILE"), "ONNX file");
   add("save", po::value(&save)->value_name("DIR"), "new directory for job.toml and dense.safetensors");

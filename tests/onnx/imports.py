@@ -60,7 +60,7 @@ class File:
         self.outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
 
     def save(self, path, opset=20, check=True, **more):
-        inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", width])
+        inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", *(width if isinstance(width, tuple) else [width])])
                   for name, width in self.inputs.items()]  # fmt: skip
         graph = helper.make_graph(self.nodes, "dense", inputs, self.outputs, self.constants)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
@@ -181,6 +181,89 @@ def matrices(folder):
     return ["dot_interaction (dot_interaction)", "mixture (mixture)", "expert0 (mlp)"]
 
 
+def attention(f, x, width, heads, scale="scores"):
+    """Self-attention of rows [batch, rows, width], in heads, or without a dimension of heads if there is one."""
+    q, k, v = (f.node("MatMul", x, f.random(width, width)) for _ in range(3))
+    q = f.node("Add", q, f.random(width))
+    turned = [0, 2, 1]
+    if heads > 1:
+        shape = f.constant([0, 0, heads, width // heads], dtype=np.int64)
+        q, k, v = (f.node("Transpose", f.node("Reshape", one, shape), perm=[0, 2, 1, 3]) for one in (q, k, v))
+        turned = [0, 1, 3, 2]
+    k = f.node("Transpose", k, perm=turned)
+    factor = (width // heads) ** -0.5
+    if scale == "inputs":  # as torch.onnx writes scaled_dot_product_attention
+        q, k = (f.node("Mul", one, f.constant(factor**0.5)) for one in (q, k))
+    scores = f.node("MatMul", q, k)
+    if scale == "scores":
+        scores = f.node("Div", scores, f.constant(1 / factor))
+    out = f.node("MatMul", f.node("Softmax", scores, axis=-1), v)
+    if heads == 1:
+        return out
+    out = f.node("Transpose", out, perm=[0, 2, 1, 3])
+    return f.node("Reshape", out, f.constant([0, 0, width], dtype=np.int64))
+
+
+def sequences(folder):
+    """A transformer's block over rows of any number, a row of the sample added to each, and every way to one row."""
+    f = File(dense=4, history=("length", 8), other=("length", 8))
+    one = f.constant([1], dtype=np.int64)
+    user = f.node("Unsqueeze", f.gemm("dense", 4, 8, "user"), one)
+    x = f.node("Add", "history", user)
+    x = f.node("Add", x, attention(f, x, 8, 2, "inputs"))
+    x = f.node("LayerNormalization", x, f.random(8), f.random(8), axis=-1)
+    hidden = f.node("Relu", f.node("Add", f.node("MatMul", x, f.random(8, 16)), f.random(16)))
+    x = f.node("Add", x, f.node("MatMul", hidden, f.random(16, 8)))
+    y = attention(f, f.node("Tanh", "other"), 8, 1)
+    sizes = f.node("Shape", y)
+    length = f.node("Slice", sizes, f.constant([0], dtype=np.int64), f.constant([2], dtype=np.int64))
+    y = f.node("Reshape", y, f.node("Concat", length, f.constant([4, 2], dtype=np.int64), axis=0))
+    y = f.node("Reshape", y, f.node("Concat", length, f.constant([-1], dtype=np.int64), axis=0))
+    gate = f.node("Sigmoid", f.node("MatMul", y, f.random(8, 1)))
+    y = f.node("Mul", gate, y)
+    last = f.node("Gather", x, f.constant(-1, dtype=np.int64), axis=1)
+    newest = f.node("Slice", y, f.constant([-1], dtype=np.int64), f.constant([2**62], dtype=np.int64), one)
+    parts = [last, f.node("Squeeze", newest, one), f.node("ReduceMean", x, one, keepdims=0)]
+    parts += [f.node("ReduceSum", y, one, keepdims=0), f.node("ReduceMax", y, one, keepdims=0)]
+    f.output(f.node("Sigmoid", f.gemm(f.node("Concat", *parts, axis=1), 40, 1, "top")), "click")
+    f.save(folder / "sequences.onnx")
+    return ["history (sequence, table history, 8 values)", "attention (attention)", "add (add)", "last_row (last_row)",
+            "max_pooling (max_pooling)"]  # fmt: skip
+
+
+def fields(folder):
+    """Vectors of features as [batch, fields, width]: AutoInt's attention, squeeze and excitation, and a product."""
+    f = File(dense=4, fields=(5, 6))
+    x = f.node("Add", "fields", f.random(5, 6))
+    x = f.node("Relu", f.node("Add", attention(f, x, 6, 3), f.node("MatMul", "fields", f.random(6, 6))))
+    flat = f.node("Reshape", x, f.constant([0, 30], dtype=np.int64))
+    squeezed = f.node("ReduceMean", "fields", f.constant([-1], dtype=np.int64), keepdims=0)
+    weights = f.node("Unsqueeze", f.node("Relu", f.gemm(squeezed, 5, 5, "excite")), f.constant([2], dtype=np.int64))
+    excited = f.node("Flatten", f.node("Mul", "fields", weights), axis=1)
+    compressed = f.node("MatMul", f.random(2, 5, name="compress"), "fields")
+    products = f.node("MatMul", "fields", f.node("Transpose", compressed, perm=[0, 2, 1]))
+    products = f.node("Reshape", products, f.constant([0, 10], dtype=np.int64))
+    left = f.node("Gather", "fields", f.constant([0, 0, 1], dtype=np.int64), axis=1)
+    right = f.node("Gather", "fields", f.constant([1, 2, -1], dtype=np.int64), axis=1)
+    pairs = f.node("Reshape", f.node("Mul", left, right), f.constant([-1, 18], dtype=np.int64))
+    second = f.node("Gather", x, f.constant(1, dtype=np.int64), axis=1)
+    parts = ["dense", flat, excited, products, pairs, second]
+    f.output(f.node("Sigmoid", f.gemm(f.node("Concat", *parts, axis=1), 4 + 30 + 30 + 10 + 18 + 6, 1, "top")), "click")
+    f.save(folder / "fields.onnx")
+    return ["fields (tables fields_0 to fields_4, 6 values each)", "attention (attention)", "field_linear (field_linear)",
+            "field_scale (field_scale)", "field_sum (field_sum)"]  # fmt: skip
+
+
+def conditional(folder):
+    """ESMM, as torch writes it: the product of two probabilities."""
+    f = File(dense=4)
+    click, buy = (f.node("Sigmoid", f.gemm("dense", 4, 1, name)) for name in ("click_logit", "buy_logit"))
+    f.output(click, "click")
+    f.output(f.node("Mul", click, buy), "both")
+    f.save(folder / "conditional.onnx")
+    return ["both (logit_product)", "both (binary_cross_entropy)"]
+
+
 def rows_of(program, checkpoint, tables, folder):
     out = {}
     for name in tables:
@@ -188,6 +271,31 @@ def rows_of(program, checkpoint, tables, folder):
         run(program, "model", "export", checkpoint, "--vectors", name, "--output", file, "--overwrite")
         out[name] = np.load(file)
     return out
+
+
+def request(program, model, checkpoint, session, folder):
+    """Random ids as Tessera takes them, and their rows as the file's inputs. Sequences have the same length here."""
+    rng = np.random.default_rng(3)
+    dense = rng.normal(size=(SAMPLES, model.dense_inputs)).astype(np.float32)
+    inputs, ours, features = {}, {}, iter(model.features.items())
+    for given in session.get_inputs():
+        name, shape = given.name, given.shape
+        if name in ("dense", "x"):
+            inputs[name] = dense
+            continue
+        several = len(shape) == 3 and not isinstance(shape[1], str)
+        parts = []
+        for table in [f"{name}_{k}" for k in range(shape[1])] if several else [name]:
+            length = 4 if len(shape) == 3 and not several else 1
+            feature, many = next(features)
+            ids = rng.integers(0, many, SAMPLES * length)
+            ours[feature] = (ids.astype(np.int64), np.full(SAMPLES, length, np.int32))
+            parts.append(rows_of(program, checkpoint, [table], folder)[table][ids].reshape(SAMPLES, length, -1))
+        rows = np.concatenate(parts, 1)
+        inputs[name] = rows if len(shape) == 3 else rows[:, 0]
+    for feature, _ in features:  # of a table that no layer takes
+        ours[feature] = (np.zeros(SAMPLES, np.int64), np.ones(SAMPLES, np.int32))
+    return inputs, ours, dense
 
 
 def check(program, folder, make):
@@ -210,14 +318,7 @@ def check(program, folder, make):
     model = tessera.load_model(checkpoint)
     options = onnxruntime.SessionOptions()
     session = onnxruntime.InferenceSession(str(folder / f"{name}.onnx"), options, providers=["CPUExecutionProvider"])
-    rng = np.random.default_rng(3)
-    names = [i.name for i in session.get_inputs()]
-    dense = rng.normal(size=(SAMPLES, model.dense_inputs)).astype(np.float32)
-    tables = [n for n in names if n != "dense" and n != "x"]
-    rows = rows_of(program, checkpoint, tables, folder)
-    ids = {feature: rng.integers(0, many, SAMPLES) for feature, many in model.features.items()}
-    ours = {feature: (one.astype(np.int64), np.ones(SAMPLES, np.int32)) for feature, one in ids.items()}
-    inputs = {n: rows[n][ids[f"c{tables.index(n)}"]] * 1.0 if n in tables else dense for n in names}
+    inputs, ours, dense = request(program, model, checkpoint, session, folder)
     theirs = dict(zip([o.name for o in session.get_outputs()], session.run(None, inputs)))
     answers = model.predict(ours, dense if model.dense_inputs else None)
     worst = 0.0
@@ -269,23 +370,39 @@ def refusals(program, folder):
     f.save(folder / "good.onnx")
     for kind, shape, sentence in (
         (TensorProto.INT64, ["batch", 4], 'must be float32 and is INT64, which the operator Relu of node "Relu_0"'),
-        (TensorProto.FLOAT, ["batch", "rows", 4],
-         'must be [batch, width] and is [batch, rows, 4], which the operator Relu of node "Relu_0" (inputs "x") takes'),
+        (TensorProto.FLOAT, ["batch", "a", "b", 4],
+         '[batch, length, width] and is [batch, a, b, 4], which the operator Relu of node "Relu_0" (inputs "x") takes'),
+        (TensorProto.FLOAT, ["batch", 300, 4], 'has 300 vectors of a sample: 1 to 256 become tables'),
+        (TensorProto.FLOAT, ["batch", 3, 4], 'the output "y" must be [batch, width] and is a sequence'),
+        (TensorProto.FLOAT, ["batch", "rows", 4], 'the output "y" must be [batch, width] and is a sequence'),
     ):  # fmt: skip
         model = onnx.load(folder / "good.onnx")
         model.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", kind, shape))
         onnx.save(model, folder / "rank.onnx")
         refused(sentence, folder / "rank.onnx")
+    refused("--dense x: this input has several rows", folder / "rank.onnx", "--dense", "x")
     refused("--dense z: the file has no such input", folder / "good.onnx", "--dense", "z")
+    for op, more, sentence in (
+        ("Flatten", (), "joins the rows of a sequence, and their number differs"),
+        ("Gather", (0,), "of a sequence only the last row can be chosen, by -1"),
+        ("Add", ([[1.0], [2]],), 'the operator Add of node "Add_0"'),
+        ("MatMul", ("x",), "cannot become a layer with these shapes of a sequence"),
+        ("CumSum", (1,), 'the operator CumSum of node "CumSum_0"'),
+    ):
+        f = File(x=("length", 4))
+        others = [one if one == "x" else f.constant(one, dtype=np.float32 if op == "Add" else np.int64) for one in more]
+        f.output(f.node(op, "x", *others, **({"axis": 1} if op == "Gather" else {})), "y")
+        f.save(folder / "sequence.onnx", check=False)
+        refused(sentence, folder / "sequence.onnx")
     (folder / "text.onnx").write_text("this is no file of ONNX")
     refused("is no ONNX file", folder / "text.onnx")
-    print("refusals: 9 sentences")
+    print("refusals: 18 sentences")
 
 
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        for make in (mlps, activations, arithmetic, matrices):
+        for make in (mlps, activations, arithmetic, matrices, sequences, fields, conditional):
             check(sys.argv[1], folder, make)
         refusals(sys.argv[1], folder)
 

@@ -75,6 +75,8 @@ OnnxValues write_attention(OnnxLayer& l) {
   double scale = l.option("scale", 0.0);
   if (scale == 0) scale = 1 / std::sqrt(static_cast<double>(head_width));
   const Mask mask = mask_of(l, 3);
+  // Every row of a sample sees every other one, and none is padding.
+  const bool all = !mask.causal && mask.window < 0 && q.rows->fixed > 0 && k.rows->fixed > 0;
   const std::string keys = lengths_of(g, *k.rows);
   // Queries are the last rows of a sample.
   const std::string i = g.add(positions_of(g, *q.rows), g.subtract(keys, lengths_of(g, *q.rows)));
@@ -90,13 +92,13 @@ OnnxValues write_attention(OnnxLayer& l) {
   }
   std::string weights;
   if (kind == "softmax") {
-    const std::string seen = g.node("Where", {sees, logits, g.number(-1e30)});
+    const std::string seen = all ? logits : g.node("Where", {sees, logits, g.number(-1e30)});
     weights = g.node("Softmax", {seen}, {{"axis", int64_t{-1}}});
   } else {
     weights = kind == "silu" ? g.multiply(logits, g.node("Sigmoid", {logits})) : logits;
     weights = g.divide(weights, g.number(static_cast<double>(length)));
   }
-  weights = g.node("Where", {sees, weights, g.number(0)});
+  if (!all) weights = g.node("Where", {sees, weights, g.number(0)});
   const std::string sums = g.transpose(g.node("MatMul", {weights, in_heads(g, v, heads)}), {0, 2, 1, 3});
   return {{g.reshape(sums, {0, 0, v.width}), v.width, q.rows}};
 }

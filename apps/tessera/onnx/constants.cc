@@ -101,6 +101,9 @@ bool append_elements(const std::string& raw, int type, OnnxConstant& out) {
   return out.integers = true;
 }
 
+// Sizes that the file does not know.
+bool is_open_size(double value) { return value == kBatchSize || value == kLengthSize; }
+
 // An index of `to`'s elements into `from`, which is broadcast to it.
 size_t broadcast_index(const std::vector<int64_t>& from, const std::vector<int64_t>& to, size_t element) {
   size_t index = 0, stride = 1;
@@ -129,7 +132,7 @@ Folded elementwise(const Constants& in, const std::function<double(double, doubl
       if (own != 1 && size != 1 && own != size) return std::nullopt;
       if (own != 1) size = own;
     }
-    if (std::count(one->values.begin(), one->values.end(), kBatchSize) > 0) return std::nullopt;
+    if (std::any_of(one->values.begin(), one->values.end(), is_open_size)) return std::nullopt;
   }
   const int64_t count = elements_of(out.shape);
   if (count < 0 || count > kMostFolded) return std::nullopt;
@@ -168,7 +171,7 @@ Folded reshaped(const Constants& in) {
   int64_t known = 1;
   std::vector<int64_t> shape;
   for (const double v : in[1]->values) {
-    if (v == kBatchSize) return std::nullopt;
+    if (is_open_size(v)) return std::nullopt;
     const bool same = v == 0 && shape.size() < out.shape.size();
     shape.push_back(same ? out.shape[shape.size()] : whole_number(v));
     if (shape.back() >= 0 && __builtin_mul_overflow(known, shape.back(), &known)) return std::nullopt;

@@ -330,15 +330,17 @@ OnnxValues write_elementwise(OnnxLayer& l) {
 
 OnnxValues write_logit_product(OnnxLayer& l) {
   OnnxValue out = l.inputs.at(0);
-  std::string sum;
+  std::string sum, product_of;
   for (const OnnxValue& x : l.inputs) {
-    const std::string one = l.g.node("Softplus", {l.g.node("Neg", {x.name})});
+    const std::string one = l.g.node("Softplus", {l.g.node("Neg", {x.name})}), p = l.g.node("Sigmoid", {x.name});
     sum = sum.empty() ? one : l.g.add(sum, one);
+    product_of = product_of.empty() ? p : l.g.multiply(product_of, p);
   }
   // -ln(exp(s) - 1) = -s - ln(1 - exp(-s))
   const std::string product = l.g.node("Exp", {l.g.node("Neg", {sum})});
   const std::string rest = l.g.maximum(l.g.subtract(l.g.number(1), product), l.g.number(1e-30));
   out.name = l.g.node("Neg", {l.g.add(sum, l.g.node("Log", {rest}))});
+  out.probability = product_of;
   return {out};
 }
 

@@ -78,6 +78,7 @@ class ModelWriter {
     }
     for (const GraphLink& link : wiring_.inputs[index]) layer.inputs.push_back(value(link));
     layer.ignore({"precision", "init_std"});  // a file says nothing of rounding products, nor of start values
+    for (OnnxValue& input : layer.inputs) input.probability.clear();  // it is not that of the layer's output
     outputs_[index] = writer->second(layer);
     layer.finish();
   }
@@ -101,7 +102,24 @@ std::string answer(GraphWriter& g, OnnxValue value, const ModelOutput& output) {
     add_sequence_layers(table);
     value = table.at("last_row")(last).front();
   }
-  return output.probability ? g.node("Sigmoid", {value.name}) : value.name;
+  if (!output.probability) return value.name;
+  return value.probability.empty() ? g.node("Sigmoid", {value.name}) : value.probability;
+}
+
+// Drops nodes and constants that no output depends on. Nodes come after those that they take.
+void drop_unused(onnx::GraphProto& graph) {
+  std::set<std::string> used;
+  for (const onnx::ValueInfoProto& out : graph.output()) used.insert(out.name());
+  const auto unused = [&](const std::string& name) { return !used.contains(name); };
+  for (int n = graph.node_size() - 1; n >= 0; --n) {
+    const onnx::NodeProto& node = graph.node(n);
+    const bool gone = std::all_of(node.output().begin(), node.output().end(), unused);
+    if (!gone) used.insert(node.input().begin(), node.input().end());
+    if (gone) graph.mutable_node()->DeleteSubrange(n, 1);
+  }
+  for (int c = graph.initializer_size() - 1; c >= 0; --c) {
+    if (unused(graph.initializer(c).name())) graph.mutable_initializer()->DeleteSubrange(c, 1);
+  }
 }
 
 void write_file(const onnx::ModelProto& proto, const std::string& file) {
@@ -152,6 +170,7 @@ ExportReport export_model(const Runtime& runtime, InferenceModel model, const st
     graph.output(answer(graph, heads[h], outputs[h]), outputs[h].name, {"batch", std::to_string(outputs[h].width)});
     report.outputs.push_back(outputs[h].name);
   }
+  drop_unused(*proto.mutable_graph());
   for (const onnx::ValueInfoProto& in : proto.graph().input()) report.inputs.push_back(in.name());
   if (columns) report.notes = columns->notes();
   write_file(proto, file);

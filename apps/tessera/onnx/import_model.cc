@@ -45,9 +45,10 @@ class ModelImport {
     merge_into_mlps(job_.layers, job_.heads, importer.layers.taken());
     report_.nodes = model_.graph().node_size();
     for (const ImportedLayer& layer : job_.layers) report_.layers.push_back(str_cat(layer.name, " (", layer.type, ')'));
-    if (job_.tables.empty()) {
-      job_.tables = {{"c0", 8}};
-      report_.notes.emplace_back("a job needs a table: no layer takes the one that is there, c0");
+    if (std::all_of(job_.tables.begin(), job_.tables.end(), [](const ImportedTable& t) { return t.sequence; })) {
+      const std::string name = str_cat('c', job_.tables.size());
+      job_.tables.push_back({name, 8});
+      report_.notes.push_back("a job needs a table that is pooled: no layer takes the one that is there, " + name);
     }
     write();
     return report_;
@@ -70,7 +71,8 @@ class ModelImport {
     return ", and no node takes it";
   }
 
-  int64_t width_of(const onnx::ValueInfoProto& input) {
+  // The value of an input, without names of its parts: [batch, width], or with several rows of a sample.
+  ImportValue shape_of(const onnx::ValueInfoProto& input) {
     const auto& tensor = input.type().tensor_type();
     const auto sized = [](const auto& d) { return d.has_dim_value() ? std::to_string(d.dim_value()) : d.dim_param(); };
     std::string shape;
@@ -80,19 +82,44 @@ class ModelImport {
              onnx::TensorProto::DataType_Name(static_cast<onnx::TensorProto::DataType>(tensor.elem_type())),
              first_use(input.name()),
              ". Tables stay in Tessera, so export the part of the model that takes the rows of ids, [batch, width]");
-    if (tensor.shape().dim_size() != 2)
-      refuse("the input \"", input.name(), "\" must be [batch, width] and is [", shape, ']', first_use(input.name()),
-             ". Sequences cannot be imported: export the part of the model after them");
+    const int rank = tensor.shape().dim_size();
+    if (rank != 2 && rank != 3)
+      refuse("the input \"", input.name(), "\" must be [batch, width] or [batch, length, width] and is [", shape, ']',
+             first_use(input.name()));
     const auto& batch = tensor.shape().dim(0);
-    const auto& width = tensor.shape().dim(1);
+    const auto& width = tensor.shape().dim(rank - 1);
     if (!width.has_dim_value() || width.dim_value() < 1)
       refuse("the width of the input \"", input.name(), "\" must be a number and is \"", width.dim_param(),
-             "\": export the file with only the batch as a dynamic dimension");
+             "\": export the file with only the batch, and the length of a sequence, as dynamic dimensions");
     if (width.dim_value() > kMostValues)
       refuse("the input \"", input.name(), "\" has ", width.dim_value(), " values of a sample: at most ", kMostValues,
              " can be imported");
     if (batch.has_dim_value()) batch_ = batch.dim_value();
-    return width.dim_value();
+    ImportValue out;
+    out.parts = {{"", width.dim_value()}};
+    out.sequence = rank == 3 && !tensor.shape().dim(1).has_dim_value();
+    if (rank != 3 || out.sequence) return out;
+    out.form = ValueForm::kMatrix;
+    out.rows = tensor.shape().dim(1).dim_value();
+    if (out.rows < 1 || out.rows > kMostVectors)
+      refuse("the input \"", input.name(), "\" has ", out.rows, " vectors of a sample: 1 to ", kMostVectors,
+             " become tables, and a sequence of rows must have a dynamic length");
+    return out;
+  }
+
+  // Makes tables of an input: one, or one for each of several vectors.
+  void take_rows(const std::string& input, ImportValue& value) {
+    const int64_t width = value.width(), many = value.form == ValueForm::kMatrix ? value.rows : 1;
+    value.parts.clear();
+    for (int64_t k = 0; k < many; ++k) {
+      const std::string name = table_name(many == 1 ? input : str_cat(input, '_', k));
+      job_.tables.push_back({name, width, value.sequence});
+      value.parts.push_back({name, width});
+    }
+    const std::string& first = value.parts.front().name;
+    report_.inputs.push_back(
+        many > 1 ? str_cat(input, " (tables ", first, " to ", value.parts.back().name, ", ", width, " values each)")
+                 : str_cat(input, value.sequence ? " (sequence, table " : " (table ", first, ", ", width, " values)"));
   }
 
   void take_inputs() {
@@ -106,21 +133,20 @@ class ModelImport {
     if (dense.empty()) dense = inputs.size() == 1 ? inputs[0]->name() : "dense";
     bool found = options_.dense.empty() || dense == "none";
     taken_ = {"dense", "pooled"};
-    for (size_t k = 0; k <= inputs.size(); ++k) taken_.insert(str_cat('c', k));
     for (const onnx::ValueInfoProto* input : inputs) {
-      const int64_t width = width_of(*input);
-      std::string name = "dense";
-      if (input->name() == dense) {
-        found = true;
-        job_.dense = width;
-        report_.inputs.push_back(str_cat(input->name(), " (dense, ", width, " values)"));
-      } else {
-        name = table_name(input->name());
-        job_.tables.push_back({name, width});
-        report_.inputs.push_back(str_cat(input->name(), " (table ", name, ", ", width, " values)"));
+      ImportValue& value = values_[input->name()] = shape_of(*input);
+      const bool rows = value.sequence || value.form == ValueForm::kMatrix;
+      if (input->name() != dense || (rows && options_.dense.empty())) {
+        take_rows(input->name(), value);
+        continue;
       }
-      values_[input->name()].parts = {{name, width}};
+      if (rows) refuse("--dense ", dense, ": this input has several rows of a sample, so it must be of tables");
+      found = true;
+      job_.dense = value.width();
+      report_.inputs.push_back(str_cat(input->name(), " (dense, ", job_.dense, " values)"));
+      value.parts[0].name = "dense";
     }
+    for (size_t k = 0; k <= job_.tables.size(); ++k) taken_.insert(str_cat('c', k));
     if (!found) refuse("--dense ", dense, ": the file has no such input");
   }
 
@@ -182,6 +208,16 @@ class ModelImport {
     };
     if (made != nullptr && made->type == "activation" && made->options.value("kind", "") == "sigmoid")
       return add_tasks(importer, output, before());
+    // A product of probabilities: the logit of it is a layer.
+    const bool product = made != nullptr && made->type == "product" && value.width() == 1;
+    ImportValue logits;
+    for (size_t k = 0; product && k < made->inputs.size(); ++k) {
+      const ImportedLayer* const one = importer.layers.maker(made->inputs[k].name);
+      if (one != nullptr && one->type == "activation" && one->options.value("kind", "") == "sigmoid")
+        logits.parts.insert(logits.parts.end(), one->inputs.begin(), one->inputs.end());
+    }
+    if (product && logits.parts.size() == made->inputs.size())
+      return add_tasks(importer, output, importer.logit_product(output, logits));
     if (options_.logits) return add_tasks(importer, output, value);
     if (made != nullptr && made->type == "softmax" && value.width() > 1) {
       const std::string name = head_name(output), logits = importer.layers.single(before());

@@ -1,5 +1,6 @@
 #include "onnx/imported_job.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "checkpoint/safetensors.h"
@@ -29,7 +30,8 @@ std::string toml(const nlohmann::ordered_json& value) {
 
 std::string table_text(const ImportedTable& table, size_t index) {
   return str_cat("[[table]]\nname = ", quoted(table.name), "\nfeatures = [\"c", index,
-                 "\"]                             # a column of the data\nembedding_dim = ", table.dim, "\n\n");
+                 "\"]                             # a column of the data\nembedding_dim = ", table.dim, '\n',
+                 table.sequence ? "pooling = \"none\"                            # a sequence\n\n" : "\n");
 }
 
 std::string layer_text(const ImportedLayer& layer) {
@@ -74,6 +76,11 @@ reader = "synthetic"
   out += str_cat("columns = ", job.tables.size(), "\nrows = [");
   for (size_t t = 0; t < job.tables.size(); ++t) out += t > 0 ? ", 1000" : "1000";
   out += "]\n";
+  if (std::any_of(job.tables.begin(), job.tables.end(), [](const ImportedTable& t) { return t.sequence; })) {
+    out += "pooling = [";  // ids of a sample
+    for (size_t t = 0; t < job.tables.size(); ++t) out += str_cat(t > 0 ? ", " : "", job.tables[t].sequence ? 5 : 1);
+    out += "]\n";
+  }
   if (job.dense > 0) out += str_cat("dense = ", job.dense, '\n');
   if (job.labels > 1) out += str_cat("labels = ", job.labels, '\n');
   return out + "samples = 20000\ntest_samples = 5000\nbatch = 256\n";

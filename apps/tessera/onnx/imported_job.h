@@ -12,6 +12,7 @@ namespace tessera::cli {
 struct ImportedTable {
   std::string name;
   int64_t dim = 0;
+  bool sequence = false;
 };
 
 struct ImportedJob {

@@ -31,11 +31,15 @@ std::string Importer::described(const onnx::NodeProto& node) {
 
 void Importer::fold_shape(const onnx::NodeProto& node, const ImportValue& x) {
   std::vector<double> sizes = {kBatchSize};
+  const bool four =
+      x.form == ValueForm::kColumnOfRows || x.form == ValueForm::kRowOfRows || x.form == ValueForm::kPairs;
+  if ((x.sequence && x.form != ValueForm::kRow) || four) refuse(node, "asks for a shape that is not known here");
   const auto rows = static_cast<double>(x.rows), columns = x.rows > 0 ? static_cast<double>(x.width()) / rows : 0;
   if (x.form == ValueForm::kMatrix) sizes.insert(sizes.end(), {rows, columns});
   if (x.form == ValueForm::kTransposed) sizes.insert(sizes.end(), {columns, rows});
   if (x.form == ValueForm::kProducts) sizes.insert(sizes.end(), {rows, rows});
   if (x.form == ValueForm::kProductList) sizes.push_back(rows * rows);
+  if (x.sequence) sizes.push_back(x.rows > 0 ? rows : kLengthSize);
   if (x.form == ValueForm::kRow && !x.flat) sizes.push_back(static_cast<double>(x.width()));
   if (x.batch_last) std::rotate(sizes.begin(), sizes.begin() + 1, sizes.end());
   const auto rank = static_cast<int64_t>(sizes.size());
@@ -55,6 +59,66 @@ bool Importer::takes_matrix(const onnx::NodeProto& node) const {
     const auto found = values_.find(name);
     return found != values_.end() && (found->second.form != ValueForm::kRow || found->second.batch_last);
   });
+}
+
+bool Importer::takes_sequence(const onnx::NodeProto& node) const {
+  return std::any_of(node.input().begin(), node.input().end(), [&](const std::string& name) {
+    const auto found = values_.find(name);
+    return found != values_.end() && found->second.sequence;
+  });
+}
+
+std::map<std::string, ImportValue> Importer::make_sequences(const onnx::NodeProto& node) {
+  std::map<std::string, ImportValue> before;
+  const std::string& op = node.op_type();
+  const OnnxConstant* const by = constant(node, 1);
+  const bool linear = op == "MatMul" && by != nullptr && by->shape.size() == 2;
+  const bool constants = (op == "Add" || op == "Sub" || op == "Mul" || op == "Div") && node.input_size() == 2 &&
+                         (by != nullptr || constant(node, 0) != nullptr);
+  const bool only = linear || constants || (!of_matrices_.contains(op) && operators_.contains(op));
+  if (!only && !takes_sequence(node)) return before;
+  for (const std::string& name : node.input()) {
+    const auto found = values_.find(name);
+    if (found == values_.end() || found->second.form != ValueForm::kMatrix) continue;
+    if (found->second.rows < 2) continue;
+    before.emplace(name, found->second);
+    found->second = as_sequence(node, found->second);
+  }
+  return before;
+}
+
+Importer::Values Importer::row_by_row(const onnx::NodeProto& node) {
+  const auto found = operators_.find(node.op_type());
+  if (found == operators_.end()) refuse(node, "has no counterpart among the layers of docs/layers.md");
+  int64_t rows = 0;
+  for (int k = 0; k < node.input_size(); ++k) {
+    const auto value = values_.find(node.input(k));
+    if (value == values_.end()) continue;
+    if (!value->second.sequence || value->second.form != ValueForm::kRow)
+      refuse(node, "cannot become a layer, because its input ", k, " does not have the rows of a sequence");
+    rows = value->second.rows;
+  }
+  Values out = found->second(*this, node);
+  for (ImportValue& value : out) {
+    value.sequence = true;
+    value.rows = rows;
+    if (value.flat && rows > 0) value = as_columns(node, value);  // [batch, rows]
+  }
+  return out;
+}
+
+Importer::Values Importer::translate(const onnx::NodeProto& node) {
+  const bool standard = (node.domain().empty() || node.domain() == "ai.onnx") && node.output_size() > 0;
+  std::map<std::string, ImportValue> before;  // other nodes may take the matrices as they are
+  if (standard && takes_matrix(node)) before = make_sequences(node);
+  const bool sequence = takes_sequence(node);
+  const OperatorTable& known = sequence ? of_sequences_ : takes_matrix(node) ? of_matrices_ : operators_;
+  const auto found = known.find(node.op_type());
+  if (!standard || (found == known.end() && !sequence))
+    refuse(node, "has no counterpart among the layers of docs/layers.md");
+  Values out = found != known.end() ? found->second(*this, node) : row_by_row(node);
+  for (auto& [name, value] : before) values_[name] = std::move(value);
+  return out;
 }
 
 bool Importer::fold_node(const onnx::NodeProto& node) {
@@ -77,19 +141,14 @@ bool Importer::fold_node(const onnx::NodeProto& node) {
 }
 
 void Importer::run() {
-  OperatorTable table, matrices;
-  add_matrix_operators(matrices);
-  add_layer_operators(table);
-  add_arithmetic_operators(table);
-  add_shape_operators(table);
+  add_sequence_operators(of_sequences_);
+  add_matrix_operators(of_matrices_);
+  add_layer_operators(operators_);
+  add_arithmetic_operators(operators_);
+  add_shape_operators(operators_);
   for (const onnx::NodeProto& node : graph_.node()) {
     if (fold_node(node)) continue;
-    const OperatorTable& known = takes_matrix(node) ? matrices : table;
-    const auto found = known.find(node.op_type());
-    const bool standard = node.domain().empty() || node.domain() == "ai.onnx";
-    if (found == known.end() || !standard || node.output_size() == 0)
-      refuse(node, "has no counterpart among the layers of docs/layers.md");
-    const Values made = found->second(*this, node);
+    const Values made = translate(node);
     for (int k = 0; k < node.output_size() && k < static_cast<int>(made.size()); ++k) {
       const ImportValue& one = made[static_cast<size_t>(k)];
       if (one.width() > kMostValues) refuse(node, "makes more than ", kMostValues, " values of a sample");
@@ -102,8 +161,9 @@ ImportValue Importer::output(const std::string& name) {
   const auto found = values_.find(name);
   if (found == values_.end())
     fail(Code::kUnimplemented, layers.file(), ": the output \"", name, "\" does not depend on the inputs");
-  if (found->second.form != ValueForm::kRow || found->second.batch_last)
-    fail(Code::kUnimplemented, layers.file(), ": the output \"", name, "\" must be [batch, width] and is a matrix");
+  if (found->second.form != ValueForm::kRow || found->second.batch_last || found->second.sequence)
+    fail(Code::kUnimplemented, layers.file(), ": the output \"", name, "\" must be [batch, width] and is a ",
+         found->second.sequence ? "sequence" : "matrix");
   return found->second;
 }
 
@@ -142,12 +202,48 @@ bool Importer::is_sole(const onnx::NodeProto& node) const {
 }
 
 void Importer::need_last_axis(const onnx::NodeProto& node, int64_t axis, const ImportValue& x) const {
-  if ((axis != 1 && axis != -1) || x.flat)
+  if ((axis != (x.sequence ? 2 : 1) && axis != -1) || x.flat)
     refuse(node, "cannot become a layer, because its axis ", axis, " is not that of a sample's values");
 }
 
 bool Importer::is_batch(double size, bool open) const {
   return (open && size == -1) || size == 0 || size == kBatchSize || (batch_ > 0 && size == static_cast<double>(batch_));
+}
+
+bool Importer::is_row_count(double size, const ImportValue& x) {
+  return size == 0 || size == -1 || size == kLengthSize || (x.rows > 0 && size == static_cast<double>(x.rows));
+}
+
+ImportValue Importer::as_sequence(const onnx::NodeProto& node, const ImportValue& x) {
+  ImportValue rows, flat = x;
+  flat.form = ValueForm::kRow;
+  const int64_t width = x.width() / x.rows;
+  if (x.rows > kMostVectors) refuse(node, "takes ", x.rows, " vectors of a sample: at most ", kMostVectors);
+  std::string key;
+  for (int64_t r = 0; r < x.rows; ++r) {
+    rows.parts.push_back({layers.single(layers.columns(flat, r * width, width)), width});
+    key += rows.parts.back().name + ' ';
+  }
+  if (!sequences_.contains(key)) sequences_[key] = layer(node, "concat_sequences", rows, width).parts[0].name;
+  ImportValue out;
+  out.parts = {{sequences_[key], width}};
+  out.sequence = true;
+  out.rows = x.rows;
+  return out;
+}
+
+ImportValue Importer::as_columns(const onnx::NodeProto& node, const ImportValue& x) {
+  if (x.rows == 0)
+    refuse(node, "cannot become a layer, because it joins the rows of a sequence, and their number differs");
+  const std::string name = layers.single(x);
+  const ImportedLayer* const made = layers.maker(name);
+  ImportValue out;
+  if (made != nullptr && made->type == "concat_sequences") {
+    out.parts = made->inputs;
+    return out;
+  }
+  out.parts = {{name, x.width()}};
+  return layer(node, "pad_rows", out, x.rows * x.width(), {{"length", x.rows}});
 }
 
 bool Importer::is_shape(const OnnxConstant& shape, int64_t width, bool flat) const {
@@ -156,6 +252,13 @@ bool Importer::is_shape(const OnnxConstant& shape, int64_t width, bool flat) con
   if (flat) return width == 1 && is_batch(sizes[0], true);
   const bool last = sizes[1] == static_cast<double>(width) || (sizes[1] == -1 && sizes[0] != -1) || sizes[1] == 0;
   return is_batch(sizes[0], true) && last;
+}
+
+ImportValue Importer::logit_product(const std::string& name, const ImportValue& logits) {
+  ImportedLayer made;
+  made.type = "logit_product";
+  made.inputs = logits.parts;
+  return layers.add(name, std::move(made), 1);
 }
 
 ImportValue Importer::layer(const onnx::NodeProto& node, const char* type, const ImportValue& x, int64_t width,

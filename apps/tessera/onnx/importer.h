@@ -17,6 +17,11 @@ class NodeProto;
 namespace tessera::cli {
 
 constexpr int64_t kMostValues = 1 << 20;  // of a sample, in an input or a value
+constexpr int64_t kMostVectors = 256;     // of a sample that become inputs of a layer each
+
+class Importer;
+using TranslateNode = std::vector<ImportValue> (*)(Importer&, const onnx::NodeProto&);
+using OperatorTable = std::map<std::string, TranslateNode>;
 
 class Importer {
  public:
@@ -46,6 +51,13 @@ class Importer {
   const ImportValue& matrix(const onnx::NodeProto& node, int input) const;  // of any form
   // True if nothing but one node takes the first output of `node`.
   bool is_sole(const onnx::NodeProto& node) const;
+  // True if a size in a shape may be that of the rows of a sequence.
+  static bool is_row_count(double size, const ImportValue& x);
+  // Computes a node on each row of its inputs, which are sequences, as on samples.
+  Values row_by_row(const onnx::NodeProto& node);
+  // A matrix for each sample, [batch, rows, width], as a sequence of its rows, and back.
+  ImportValue as_sequence(const onnx::NodeProto& node, const ImportValue& x);
+  ImportValue as_columns(const onnx::NodeProto& node, const ImportValue& x);
   // Refuses an axis of x that is not that of the values of a sample, which is the last one and the second one.
   void need_last_axis(const onnx::NodeProto& node, int64_t axis, const ImportValue& x) const;
   // True if a size in a shape is that of the batch. `open`: -1 is.
@@ -56,22 +68,29 @@ class Importer {
   ImportValue layer(const onnx::NodeProto& node, const char* type, const ImportValue& x, int64_t width,
                     nlohmann::ordered_json options = nlohmann::ordered_json::object());
 
+  // The logit of the product of the probabilities of logits.
+  ImportValue logit_product(const std::string& name, const ImportValue& logits);
+
   LayerBuilder layers;
 
  private:
   void fold_shape(const onnx::NodeProto& node, const ImportValue& x);
   bool takes_matrix(const onnx::NodeProto& node) const;
+  bool takes_sequence(const onnx::NodeProto& node) const;
+  // Makes sequences of matrices that a node takes beside sequences, or as only sequences can be taken. Returns these
+  // matrices, by name.
+  std::map<std::string, ImportValue> make_sequences(const onnx::NodeProto& node);
+  Values translate(const onnx::NodeProto& node);
   bool fold_node(const onnx::NodeProto& node);
 
   const onnx::GraphProto& graph_;
   std::map<std::string, ImportValue> values_;
   std::map<std::string, OnnxConstant> constants_;
   std::map<std::string, int> uses_;
+  OperatorTable operators_, of_matrices_, of_sequences_;
+  std::map<std::string, std::string> sequences_;  // by the rows that they are made of
   int64_t batch_;
 };
-
-using TranslateNode = Importer::Values (*)(Importer&, const onnx::NodeProto&);
-using OperatorTable = std::map<std::string, TranslateNode>;
 
 // True if x is the length of a vector, a step of the formula of l2_norm. at_least() translates the node that bounds it.
 bool is_length(const Importer& importer, const ImportValue& x);
@@ -81,7 +100,8 @@ Importer::Values at_least(Importer& importer, const onnx::NodeProto& node);
 void add_layer_operators(OperatorTable& table);
 void add_arithmetic_operators(OperatorTable& table);
 void add_shape_operators(OperatorTable& table);
-void add_matrix_operators(OperatorTable& table);  // of nodes with an input that is no kRow
+void add_matrix_operators(OperatorTable& table);    // of nodes with an input that is no kRow
+void add_sequence_operators(OperatorTable& table);  // of nodes with a sequence, where row by row is not all
 
 // A value [batch, width] as matrices of this shape, [batch, rows, columns]; refuses others.
 ImportValue as_matrix(const Importer& importer, const onnx::NodeProto& node, ImportValue x, const OnnxConstant& shape);

@@ -21,6 +21,7 @@ namespace tessera::cli {
 struct Rows {
   std::string lengths;  // int64 [batch]
   std::string longest;  // int64 [1]: the size of dimension 1
+  int64_t fixed = 0;    // the number of rows of each sample, if it is known, so that nothing is padding
 };
 
 struct OnnxValue {
@@ -28,6 +29,7 @@ struct OnnxValue {
   int64_t width = 0;
   std::shared_ptr<const Rows> rows = nullptr;  // null: a dense value
   bool integers = false;                       // int64 [batch, 1] or [batch, length, 1]
+  std::string probability = {};                // a simpler name of the sigmoid of this logit; empty: there is none
 };
 
 class OnnxLayer {

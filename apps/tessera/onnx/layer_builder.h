@@ -40,8 +40,25 @@ struct ImportedHead {
 };
 
 // The shape of a value: [batch, width]; a matrix for each sample, [batch, rows, width / rows], or [batch, width / rows,
-// rows]; or the dot products of its rows, [batch, rows, rows], or in a list, [batch, rows · rows].
-enum class ValueForm { kRow, kMatrix, kTransposed, kProducts, kProductList };
+// rows]; as a column or a row of vectors, [batch, rows, 1, width / rows] or [batch, 1, rows, width / rows], or the products
+// of all pairs of two; or the dot products of its rows, [batch, rows, rows], or in a list, [batch, rows · rows]. A sequence
+// has width values in each of a sample's rows: [batch, length, width]; as heads, [batch, length, heads, width / heads] or
+// [batch, heads, length, width / heads]; turned, [batch, width, length] or [batch, heads, width / heads, length]; or the
+// scores of its rows, [batch, length, length] or [batch, heads, length, length].
+enum class ValueForm {
+  kRow,
+  kMatrix,
+  kTransposed,
+  kColumnOfRows,
+  kRowOfRows,
+  kPairs,
+  kProducts,
+  kProductList,
+  kHeads,
+  kHeadsFirst,
+  kTurned,
+  kScores
+};
 
 // Values of each sample: several parts side by side, each column multiplied by a constant and moved by another one.
 // Constants wait there because most can become part of a linear layer.
@@ -51,7 +68,9 @@ struct ImportValue {
   bool flat = false;                 // [batch] instead of [batch, 1]
   bool sole = false;                 // nothing else takes the output of the layer that is its only part
   ValueForm form = ValueForm::kRow;
-  int64_t rows = 0;          // of a form with a matrix
+  bool sequence = false;
+  int64_t heads = 0;         // of a sequence; 0: no dimension of its shape is that of heads
+  int64_t rows = 0;          // of a form with a matrix; of a sequence that has this many in each sample, otherwise 0
   bool batch_last = false;   // the batch is the last dimension
   std::string constants_of;  // description of the node that has brought scale or shift
 

@@ -3,6 +3,7 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "onnx/importer.h"
 
@@ -10,9 +11,6 @@ namespace tessera::cli {
 namespace {
 
 using Values = Importer::Values;
-
-constexpr const char* kWeighted = "?weighted";  // rows times a number for each row
-constexpr int64_t kMostVectors = 256;           // whose dot products are layers' columns
 
 [[noreturn]] void refuse_matrix(const Importer& im, const onnx::NodeProto& node) {
   im.refuse(node, "cannot become a layer with these shapes of a matrix for each sample");
@@ -46,9 +44,80 @@ Values matrix_transpose(Importer& im, const onnx::NodeProto& node) {
   return {x};
 }
 
-// All dot products of the rows.
+// A matrix of a layer over rows of `dim` values.
+ImportValue fields_layer(Importer& im, const onnx::NodeProto& node, const char* type, std::vector<ValuePart> inputs,
+                         int64_t rows, int64_t dim, nlohmann::ordered_json more = nlohmann::ordered_json::object()) {
+  ImportValue of;
+  of.parts = std::move(inputs);
+  nlohmann::ordered_json options = {{"dim", dim}};
+  options.update(more);
+  ImportValue out = im.layer(node, type, of, rows * dim, options);
+  out.form = ValueForm::kMatrix;
+  out.rows = rows;
+  return out;
+}
+
+// New rows, each a sum of all rows by constant weights.
+Values compressed(Importer& im, const onnx::NodeProto& node, const OnnxConstant& by) {
+  const ImportValue& x = im.matrix(node, 1);
+  if (x.form != ValueForm::kMatrix || by.shape.size() != 2 || by.shape[1] != x.rows || by.shape[0] < 1)
+    refuse_matrix(im, node);
+  const ImportValue plain = im.layers.plain(x);
+  ImportValue out =
+      fields_layer(im, node, "field_linear", plain.parts, by.shape[0], x.width() / x.rows, {{"fields", by.shape[0]}});
+  const std::vector<float> weight(by.values.begin(), by.values.end());
+  im.layers.layers().back().parameters["weight"] = Tensor::from(std::span<const float>(weight), by.shape);
+  return {out};
+}
+
+// Each row, of [batch, rows, 1, width], times a constant matrix of its own.
+ImportValue turned_rows(Importer& im, const onnx::NodeProto& node, const OnnxConstant& by) {
+  const ImportValue& x = im.matrix(node, 0);
+  if (x.form != ValueForm::kColumnOfRows || by.shape.size() != 3 || by.shape[0] != x.rows || x.rows > kMostVectors ||
+      by.shape[1] != x.width() / x.rows || by.shape[2] < 1)
+    refuse_matrix(im, node);
+  const auto in = static_cast<size_t>(by.shape[1]), out = static_cast<size_t>(by.shape[2]);
+  const ImportValue all = in_form(x, ValueForm::kRow);
+  ImportValue made;
+  for (int64_t r = 0; r < x.rows; ++r) {
+    const double* const from = by.values.data() + static_cast<size_t>(r) * in * out;
+    std::vector<double> weight(in * out);
+    for (size_t o = 0; o < out; ++o) {
+      for (size_t i = 0; i < in; ++i) weight[o * in + i] = from[i * out + o];
+    }
+    const ImportValue one = im.layers.columns(all, r * by.shape[1], by.shape[1]);
+    made.parts.push_back(
+        im.layers.linear("turned", one, std::move(weight), {}, Importer::described(node)).parts.front());
+  }
+  made.form = ValueForm::kColumnOfRows;
+  made.rows = x.rows;
+  return made;
+}
+
+// All dot products of the rows, or those of two matrices.
 Values matrix_products(Importer& im, const onnx::NodeProto& node) {
+  if (const OnnxConstant* by = im.constant(node, 0)) return compressed(im, node, *by);
+  if (const OnnxConstant* by = im.constant(node, 1)) return {turned_rows(im, node, *by)};
   const ImportValue &a = im.matrix(node, 0), &b = im.matrix(node, 1);
+  if (a.form == ValueForm::kMatrix && b.form == ValueForm::kMatrix && a.width() == a.rows * b.rows) {
+    const int64_t columns = b.width() / b.rows;
+    ImportValue both;
+    both.parts = {{im.layers.single(a), a.width()}, {im.layers.single(b), b.width()}};
+    ImportValue out = im.layer(node, "matmul", both, a.rows * columns, {{"dim", b.rows}});
+    out.form = ValueForm::kMatrix;
+    out.rows = a.rows;
+    return {out};
+  }
+  const bool two = a.form == ValueForm::kMatrix && b.form == ValueForm::kTransposed && a.parts != b.parts;
+  if (two && a.width() * b.rows == b.width() * a.rows) {
+    ImportValue both;
+    both.parts = {{im.layers.single(a), a.width()}, {im.layers.single(b), b.width()}};
+    ImportValue out =
+        im.layer(node, "matmul", both, a.rows * b.rows, {{"dim", a.width() / a.rows}, {"transposed", true}});
+    out.form = ValueForm::kMatrix;
+    out.rows = a.rows;
+    return {out};
+  }
   const bool same = a.form == ValueForm::kMatrix && b.form == ValueForm::kTransposed && a.parts == b.parts &&
                     a.is_plain() && b.is_plain() && a.rows == b.rows;
   if (!same || a.rows < 2 || a.rows > kMostVectors)
@@ -89,10 +158,28 @@ ImportValue chosen(Importer& im, const onnx::NodeProto& node, const ImportValue&
   return out;
 }
 
+ImportValue chosen_rows(Importer& im, const onnx::NodeProto& node, const ImportValue& x, const OnnxConstant& places) {
+  const int64_t width = x.width() / x.rows;
+  const ImportValue all = im.layers.plain(in_form(x, ValueForm::kRow));
+  ImportValue out;
+  for (const double v : places.values) {
+    const int64_t row = whole_number(v) + (v < 0 ? x.rows : 0);
+    if (row < 0 || row >= x.rows || std::ssize(out.parts) > kMostVectors * kMostVectors) refuse_matrix(im, node);
+    const ImportValue one = im.layers.columns(all, row * width, width);
+    out.parts.insert(out.parts.end(), one.parts.begin(), one.parts.end());
+  }
+  if (places.values.empty() || places.shape.size() > 1) refuse_matrix(im, node);
+  if (places.shape.empty()) return out;
+  out.form = ValueForm::kMatrix;
+  out.rows = std::ssize(places.values);
+  return out;
+}
+
 Values matrix_gather(Importer& im, const onnx::NodeProto& node) {
   const ImportValue& x = im.matrix(node, 0);
   const OnnxConstant& pairs = im.needed_constant(node, 1, "list of places");
   const int64_t axis = integer_attribute(node, "axis", 0);
+  if (x.form == ValueForm::kMatrix && (axis == 1 || axis == -2)) return {chosen_rows(im, node, x, pairs)};
   if (x.form != ValueForm::kProductList || axis != (x.batch_last ? 0 : 1) || pairs.values.empty())
     refuse_matrix(im, node);
   return {chosen(im, node, x, whole_numbers(pairs))};
@@ -121,6 +208,11 @@ Values matrix_flatten(Importer& im, const onnx::NodeProto& node) {
   return {in_form(x, ValueForm::kProductList)};
 }
 
+bool is_of_vectors(ValueForm form) {
+  return form == ValueForm::kMatrix || form == ValueForm::kColumnOfRows || form == ValueForm::kRowOfRows ||
+         form == ValueForm::kPairs;
+}
+
 Values matrix_reshape(Importer& im, const onnx::NodeProto& node) {
   const ImportValue& x = im.matrix(node, 0);
   const OnnxConstant& shape = im.needed_constant(node, 1, "shape");
@@ -131,11 +223,21 @@ Values matrix_reshape(Importer& im, const onnx::NodeProto& node) {
     return same ? Values{x} : (refuse_matrix(im, node), Values{});
   }
   if (x.batch_last) refuse_matrix(im, node);
+  if (is_of_vectors(x.form)) {
+    if (im.is_shape(shape, x.width(), false)) return {in_form(x, ValueForm::kRow)};
+    return {as_matrix(im, node, in_form(x, ValueForm::kRow), shape)};
+  }
   if (x.form == ValueForm::kProducts && im.is_shape(shape, x.rows * x.rows, false))
     return {in_form(x, ValueForm::kProductList)};
-  if (x.form != ValueForm::kMatrix) refuse_matrix(im, node);
-  if (im.is_shape(shape, x.width(), false)) return {in_form(x, ValueForm::kRow)};
-  return {as_matrix(im, node, in_form(x, ValueForm::kRow), shape)};
+  refuse_matrix(im, node);
+}
+
+// [batch, rows, width] as a column of rows, or as a row of them.
+Values matrix_unsqueeze(Importer& im, const onnx::NodeProto& node) {
+  const ImportValue& x = im.matrix(node, 0);
+  const std::vector<int64_t> axes = reduced_axes(im, node);
+  if (x.form != ValueForm::kMatrix || axes.size() != 1 || (axes[0] != 1 && axes[0] != 2)) refuse_matrix(im, node);
+  return {in_form(x, axes[0] == 2 ? ValueForm::kColumnOfRows : ValueForm::kRowOfRows)};
 }
 
 Values matrix_squeeze(Importer& im, const onnx::NodeProto& node) {
@@ -173,10 +275,25 @@ ImportValue matrix_product(Importer& im, const onnx::NodeProto& node, const char
 
 Values matrix_multiply(Importer& im, const onnx::NodeProto& node) {
   const ImportValue &a = im.matrix(node, 0), &b = im.matrix(node, 1);
+  for (const auto& [column, row] : {std::pair{&a, &b}, std::pair{&b, &a}}) {
+    if (column->form != ValueForm::kColumnOfRows || row->form != ValueForm::kRowOfRows) continue;
+    const int64_t dim = column->width() / column->rows;
+    if (dim != row->width() / row->rows) break;
+    ImportValue out =
+        fields_layer(im, node, "field_products",
+                     {{im.layers.single(*column), column->width()}, {im.layers.single(*row), row->width()}},
+                     column->rows * row->rows, dim);
+    out.form = ValueForm::kPairs;
+    return {out};
+  }
   if (a.form != ValueForm::kMatrix || b.form != ValueForm::kMatrix || a.rows != b.rows) refuse_matrix(im, node);
   if (a.width() == b.width()) return {matrix_product(im, node, "product", a, b, a.width())};
   for (const auto& [gates, all] : {std::pair{&a, &b}, std::pair{&b, &a}}) {
-    if (gates->width() == gates->rows) return {matrix_product(im, node, kWeighted, *gates, *all, all->width())};
+    if (gates->width() != gates->rows) continue;
+    const int64_t dim = all->width() / all->rows;
+    return {fields_layer(im, node, "field_scale",
+                         {{im.layers.single(*all), all->width()}, {im.layers.single(*gates), gates->width()}},
+                         all->rows, dim)};
   }
   refuse_matrix(im, node);
 }
@@ -202,8 +319,8 @@ ImportValue sum_of_rows(Importer& im, const onnx::NodeProto& node) {
   const int64_t width = x.width() / x.rows;
   const ImportedLayer* made = x.parts.size() == 1 ? im.layers.maker(x.parts[0].name) : nullptr;
   ImportValue rows, out;
-  if (made != nullptr && made->type == kWeighted && x.is_plain()) {
-    rows.parts = made->inputs;
+  if (made != nullptr && made->type == "field_scale" && x.is_plain()) {
+    rows.parts = {made->inputs[1], made->inputs[0]};
     out = im.layer(node, "mixture", rows, width, {{"softmax", false}});
   } else if (x.rows == 1) {
     out = in_form(x, ValueForm::kRow);
@@ -220,9 +337,30 @@ ImportValue sum_of_rows(Importer& im, const onnx::NodeProto& node) {
   return out;
 }
 
-Values matrix_reduce_sum(Importer& im, const onnx::NodeProto& node) { return {sum_of_rows(im, node)}; }
+// The sum of each row's values, or their mean; nullopt: the node reduces the rows.
+std::optional<ImportValue> row_sums(Importer& im, const onnx::NodeProto& node, bool mean) {
+  const ImportValue& x = im.matrix(node, 0);
+  const std::vector<int64_t> axes = reduced_axes(im, node);
+  const bool values = axes == std::vector<int64_t>{2} || axes == std::vector<int64_t>{-1};
+  if (x.form != ValueForm::kMatrix || !values) return std::nullopt;
+  nlohmann::ordered_json options = {{"dim", x.width() / x.rows}};
+  if (mean) options["mean"] = true;
+  ImportValue of;
+  of.parts = im.layers.plain(x).parts;
+  ImportValue out = im.layer(node, "field_sum", of, x.rows, options);
+  if (integer_attribute(node, "keepdims", 1) == 0) return out;
+  out.form = ValueForm::kMatrix;
+  out.rows = x.rows;
+  return out;
+}
+
+Values matrix_reduce_sum(Importer& im, const onnx::NodeProto& node) {
+  if (auto out = row_sums(im, node, false)) return {*out};
+  return {sum_of_rows(im, node)};
+}
 
 Values matrix_reduce_mean(Importer& im, const onnx::NodeProto& node) {
+  if (auto out = row_sums(im, node, true)) return {*out};
   const double rows = static_cast<double>(std::max<int64_t>(1, im.matrix(node, 0).rows));
   const ImportValue sum = sum_of_rows(im, node);
   const auto width = static_cast<size_t>(sum.width());
@@ -233,14 +371,19 @@ Values matrix_reduce_mean(Importer& im, const onnx::NodeProto& node) {
 }  // namespace
 
 ImportValue as_matrix(const Importer& im, const onnx::NodeProto& node, ImportValue x, const OnnxConstant& shape) {
-  const std::vector<double>& sizes = shape.values;
+  std::vector<double> sizes = shape.values;
+  ValueForm form = ValueForm::kMatrix;
+  if (sizes.size() == 4 && (sizes[1] == 1 || sizes[2] == 1)) {
+    form = sizes[2] == 1 ? ValueForm::kColumnOfRows : ValueForm::kRowOfRows;
+    sizes.erase(sizes.begin() + (sizes[2] == 1 ? 2 : 1));
+  }
   int64_t known = 1;
   if (sizes.size() != 3 || !im.is_batch(sizes[0], sizes[1] != -1 && sizes[2] != -1) || x.flat) refuse_matrix(im, node);
   for (const size_t d : {1, 2}) known *= std::max<int64_t>(1, whole_number(sizes[d]));
   const int64_t rows = sizes[1] == -1 ? x.width() / known : whole_number(sizes[1]);
   const int64_t width = sizes[2] == -1 ? x.width() / known : whole_number(sizes[2]);
   if (rows < 1 || width < 1 || rows * width != x.width()) refuse_matrix(im, node);
-  x.form = ValueForm::kMatrix;
+  x.form = form;
   x.rows = rows;
   x.sole = false;
   return x;
@@ -256,6 +399,7 @@ void add_matrix_operators(OperatorTable& table) {
                 {"Flatten", matrix_flatten},
                 {"Reshape", matrix_reshape},
                 {"Squeeze", matrix_squeeze},
+                {"Unsqueeze", matrix_unsqueeze},
                 {"Concat", matrix_stack},
                 {"Mul", matrix_multiply},
                 {"Add", matrix_add},

@@ -36,14 +36,18 @@ OnnxValue as_sequence(GraphWriter& g, const OnnxValue& x) {
   // [batch] ones, from the shape of x
   const std::string batch = g.node("Slice", {g.node("Shape", {x.name}), g.integers({0}), g.integers({1})});
   const std::string ones = g.node("Expand", {g.integer(1), batch});
-  return {rows, x.width, std::make_shared<Rows>(Rows{ones, g.integers({1})}), x.integers};
+  return {rows, x.width, std::make_shared<Rows>(Rows{ones, g.integers({1}), 1}), x.integers};
 }
 
 // The rows of a, then those of b, without a gap.
 OnnxValue concatenated(GraphWriter& g, const OnnxValue& a, const OnnxValue& b) {
+  const bool fixed = a.rows->fixed > 0 && b.rows->fixed > 0;
   const auto rows =
-      std::make_shared<Rows>(Rows{g.add(a.rows->lengths, b.rows->lengths), g.add(a.rows->longest, b.rows->longest)});
-  const std::string both = g.concat({a.name, b.name}, 1), at = positions_of(g, *rows), first = lengths_of(g, *a.rows);
+      std::make_shared<Rows>(Rows{g.add(a.rows->lengths, b.rows->lengths), g.add(a.rows->longest, b.rows->longest),
+                                  fixed ? a.rows->fixed + b.rows->fixed : 0});
+  const std::string both = g.concat({a.name, b.name}, 1);
+  if (fixed) return {both, a.width, rows, a.integers};
+  const std::string at = positions_of(g, *rows), first = lengths_of(g, *a.rows);
   const std::string from_b = g.add(at, g.subtract(a.rows->longest, first));
   const std::string index = g.node("Where", {g.node("Less", {at, first}), at, from_b});
   return {rows_at(g, both, inside(g, index, *rows)), a.width, rows, a.integers};
@@ -243,6 +247,10 @@ OnnxValues write_pad_rows(OnnxLayer& l) {
   GraphWriter& g = l.g;
   const OnnxValue& x = sequence(l, 0);
   const auto length = l.option<int64_t>("length", 0), least = l.option<int64_t>("min_rows", 0);
+  if (x.rows->fixed == length && least == 0) {
+    l.ignore({"value"});
+    return {{g.reshape(x.name, {0, length * x.width}), length * x.width}};
+  }
   std::vector<int64_t> all(static_cast<size_t>(length));
   for (int64_t i = 0; i < length; ++i) all[static_cast<size_t>(i)] = i;
   const std::string at = g.reshape(g.integers(all), {1, length, 1});
@@ -320,6 +328,7 @@ std::string present(GraphWriter& g, const Rows& rows) {
 }
 
 std::string without_padding(GraphWriter& g, const OnnxValue& x) {
+  if (x.rows->fixed > 0) return x.name;
   return g.node("Where", {present(g, *x.rows), x.name, g.number(0)});
 }
 

@@ -29,7 +29,7 @@ Values cast(Importer& im, const onnx::NodeProto& node) {
 Values reshaped_value(Importer& im, const onnx::NodeProto& node) {
   ImportValue out = same(im, node);
   const OnnxConstant& shape = im.needed_constant(node, 1, "shape");
-  if (shape.values.size() == 3) return {as_matrix(im, node, out, shape)};
+  if (shape.values.size() == 3 || shape.values.size() == 4) return {as_matrix(im, node, out, shape)};
   out.flat = shape.values.size() == 1;
   if (!im.is_shape(shape, out.width(), out.flat))
     im.refuse(node, "cannot become a layer, because its result is not [batch, ", out.width(), "], as its input is");
