@@ -60,8 +60,9 @@ class File:
         self.outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
 
     def save(self, path, opset=20, check=True, **more):
-        inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", *(width if isinstance(width, tuple) else [width])])
-                  for name, width in self.inputs.items()]  # fmt: skip
+        shapes = {name: width if isinstance(width, tuple) else (width,) for name, width in self.inputs.items()}
+        inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", *shape])
+                  for name, shape in shapes.items()]  # fmt: skip
         graph = helper.make_graph(self.nodes, "dense", inputs, self.outputs, self.constants)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
         if check:
@@ -204,6 +205,35 @@ def attention(f, x, width, heads, scale="scores"):
     return f.node("Reshape", out, f.constant([0, 0, width], dtype=np.int64))
 
 
+def multihead(f, x, width, heads):
+    """torch.nn.MultiheadAttention, as torch.onnx writes it: the length first, and heads as a part of the batch."""
+    def integers(*values):
+        return f.constant(values, dtype=np.int64)
+
+    sizes = f.node("Shape", x)
+    batch, length = (f.node("Slice", sizes, integers(k), integers(k + 1)) for k in (0, 1))
+    y = f.node("MatMul", f.node("Transpose", x, perm=[1, 0, 2]), f.random(width, 3 * width))
+    y = f.node("Add", y, f.random(3 * width))
+    y = f.node("Reshape", y, f.node("Concat", length, batch, integers(3, width), axis=0))
+    y = f.node("Transpose", f.node("Unsqueeze", y, integers(0)), perm=[3, 1, 2, 0, 4])
+    y = f.node("Squeeze", y, integers(-2))
+    many = f.node("Mul", batch, integers(heads))
+    merged = f.node("Concat", length, many, integers(width // heads), axis=0)
+    apart = f.node("Concat", batch, integers(heads), length, integers(width // heads), axis=0)
+    q, k, v = (f.node("Gather", y, f.constant(part, dtype=np.int64), axis=0) for part in range(3))
+    q, k, v = (f.node("Transpose", f.node("Reshape", one, merged), perm=[1, 0, 2]) for one in (q, k, v))
+    q, k, v = (f.node("Reshape", one, apart) for one in (q, k, v))
+    rest = f.node("Slice", f.node("Shape", k), integers(2), integers(4))
+    k = f.node("Reshape", k, f.node("Concat", integers(-1), rest, axis=0))
+    k = f.node("Transpose", k, perm=[0, 2, 1])
+    k = f.node("Reshape", k, f.node("Concat", batch, integers(heads, width // heads), length, axis=0))
+    weights = f.node("Softmax", f.node("MatMul", f.node("Mul", q, f.constant([0.5])), k), axis=-1)
+    y = f.node("Transpose", f.node("MatMul", weights, v), perm=[2, 0, 1, 3])
+    y = f.gemm(f.node("Reshape", y, integers(-1, width)), width, width, "out")
+    y = f.node("Reshape", y, f.node("Concat", length, batch, integers(width), axis=0))
+    return f.node("Transpose", y, perm=[1, 0, 2])
+
+
 def sequences(folder):
     """A transformer's block over rows of any number, a row of the sample added to each, and every way to one row."""
     f = File(dense=4, history=("length", 8), other=("length", 8))
@@ -212,6 +242,7 @@ def sequences(folder):
     x = f.node("Add", "history", user)
     x = f.node("Add", x, attention(f, x, 8, 2, "inputs"))
     x = f.node("LayerNormalization", x, f.random(8), f.random(8), axis=-1)
+    x = f.node("Add", x, multihead(f, x, 8, 4))
     hidden = f.node("Relu", f.node("Add", f.node("MatMul", x, f.random(8, 16)), f.random(16)))
     x = f.node("Add", x, f.node("MatMul", hidden, f.random(16, 8)))
     y = attention(f, f.node("Tanh", "other"), 8, 1)
@@ -250,8 +281,8 @@ def fields(folder):
     parts = ["dense", flat, excited, products, pairs, second]
     f.output(f.node("Sigmoid", f.gemm(f.node("Concat", *parts, axis=1), 4 + 30 + 30 + 10 + 18 + 6, 1, "top")), "click")
     f.save(folder / "fields.onnx")
-    return ["fields (tables fields_0 to fields_4, 6 values each)", "attention (attention)", "field_linear (field_linear)",
-            "field_scale (field_scale)", "field_sum (field_sum)"]  # fmt: skip
+    return ["fields (tables fields_0 to fields_4, 6 values each)", "attention (attention)",
+            "field_linear (field_linear)", "field_scale (field_scale)", "field_sum (field_sum)"]  # fmt: skip
 
 
 def conditional(folder):
@@ -280,7 +311,7 @@ def request(program, model, checkpoint, session, folder):
     inputs, ours, features = {}, {}, iter(model.features.items())
     for given in session.get_inputs():
         name, shape = given.name, given.shape
-        if name in ("dense", "x"):
+        if name in ("dense", "x") and len(shape) == 2:
             inputs[name] = dense
             continue
         several = len(shape) == 3 and not isinstance(shape[1], str)

@@ -102,7 +102,7 @@ bool append_elements(const std::string& raw, int type, OnnxConstant& out) {
 }
 
 // Sizes that the file does not know.
-bool is_open_size(double value) { return value == kBatchSize || value == kLengthSize; }
+bool is_open_size(double value) { return std::abs(value) >= -kBatchSize; }
 
 // An index of `to`'s elements into `from`, which is broadcast to it.
 size_t broadcast_index(const std::vector<int64_t>& from, const std::vector<int64_t>& to, size_t element) {
@@ -119,7 +119,8 @@ size_t broadcast_index(const std::vector<int64_t>& from, const std::vector<int64
   return index;
 }
 
-Folded elementwise(const Constants& in, const std::function<double(double, double)>& f) {
+// `sizes`: sizes that the file does not know may be multiplied.
+Folded elementwise(const Constants& in, const std::function<double(double, double)>& f, bool sizes = false) {
   if (in.size() != 2) return std::nullopt;
   const OnnxConstant &a = *in[0], &b = *in[1];
   OnnxConstant out;
@@ -132,7 +133,7 @@ Folded elementwise(const Constants& in, const std::function<double(double, doubl
       if (own != 1 && size != 1 && own != size) return std::nullopt;
       if (own != 1) size = own;
     }
-    if (std::any_of(one->values.begin(), one->values.end(), is_open_size)) return std::nullopt;
+    if (!sizes && std::any_of(one->values.begin(), one->values.end(), is_open_size)) return std::nullopt;
   }
   const int64_t count = elements_of(out.shape);
   if (count < 0 || count > kMostFolded) return std::nullopt;
@@ -358,8 +359,9 @@ std::optional<OnnxConstant> fold(const onnx::NodeProto& node, const Constants& i
   if (op == "Slice") return sliced(in);
   if (op == "Add") return elementwise(in, std::plus<>());
   if (op == "Sub") return elementwise(in, std::minus<>());
-  if (op == "Mul") return elementwise(in, std::multiplies<>());
+  if (op == "Mul") return elementwise(in, std::multiplies<>(), true);
   if (op == "Div") return elementwise(in, [](double a, double b) { return a / b; });
+  if (op == "Mod") return elementwise(in, [](double a, double b) { return b == 0 ? 0 : a - b * std::floor(a / b); });
   if (op == "Pow") return elementwise(in, [](double a, double b) { return std::pow(a, b); });
   if (op == "Neg") return mapped(in, [](double v) { return -v; });
   if (op == "Sqrt") return mapped(in, [](double v) { return std::sqrt(v); });

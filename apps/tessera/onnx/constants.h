@@ -17,7 +17,7 @@ namespace tessera::cli {
 // Stands for the number of samples in a constant that is a shape.
 inline constexpr double kBatchSize = -4503599627370496.0;
 // Stands for the number of rows of a sample's sequence there.
-inline constexpr double kLengthSize = -2251799813685248.0;
+inline constexpr double kLengthSize = -0x1p90;
 
 struct OnnxConstant {
   std::vector<int64_t> shape;

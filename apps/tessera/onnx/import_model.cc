@@ -8,6 +8,7 @@
 #include <fstream>
 #include <system_error>
 
+#include "onnx/import_axes.h"
 #include "onnx/imported_job.h"
 #include "onnx/importer.h"
 #include "tessera/layer_graph.h"
@@ -116,6 +117,7 @@ class ModelImport {
       job_.tables.push_back({name, width, value.sequence});
       value.parts.push_back({name, width});
     }
+    if (value.sequence) begin_axes(value);
     const std::string& first = value.parts.front().name;
     report_.inputs.push_back(
         many > 1 ? str_cat(input, " (tables ", first, " to ", value.parts.back().name, ", ", width, " values each)")

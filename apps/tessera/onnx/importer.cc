@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "onnx/import_axes.h"
+
 namespace tessera::cli {
 
 Importer::Importer(const onnx::GraphProto& graph, const std::string& file, std::map<std::string, ImportValue> inputs,
@@ -39,8 +41,9 @@ void Importer::fold_shape(const onnx::NodeProto& node, const ImportValue& x) {
   if (x.form == ValueForm::kTransposed) sizes.insert(sizes.end(), {columns, rows});
   if (x.form == ValueForm::kProducts) sizes.insert(sizes.end(), {rows, rows});
   if (x.form == ValueForm::kProductList) sizes.push_back(rows * rows);
-  if (x.sequence) sizes.push_back(x.rows > 0 ? rows : kLengthSize);
-  if (x.form == ValueForm::kRow && !x.flat) sizes.push_back(static_cast<double>(x.width()));
+  if (x.form == ValueForm::kRow && !x.flat && !x.sequence) sizes.push_back(static_cast<double>(x.width()));
+  if (x.sequence) sizes.clear();
+  for (const Axes& dimension : x.dims) sizes.push_back(size_of(x, dimension));
   if (x.batch_last) std::rotate(sizes.begin(), sizes.begin() + 1, sizes.end());
   const auto rank = static_cast<int64_t>(sizes.size());
   const auto place = [&](const char* name, int64_t otherwise) {
@@ -90,19 +93,25 @@ std::map<std::string, ImportValue> Importer::make_sequences(const onnx::NodeProt
 Importer::Values Importer::row_by_row(const onnx::NodeProto& node) {
   const auto found = operators_.find(node.op_type());
   if (found == operators_.end()) refuse(node, "has no counterpart among the layers of docs/layers.md");
-  int64_t rows = 0;
+  const ImportValue* first = nullptr;
+  const auto in_front = [](const ImportValue& x) { return std::vector<Axes>(x.dims.begin(), x.dims.end() - !x.flat); };
   for (int k = 0; k < node.input_size(); ++k) {
     const auto value = values_.find(node.input(k));
     if (value == values_.end()) continue;
-    if (!value->second.sequence || value->second.form != ValueForm::kRow)
+    const ImportValue& x = value->second;
+    if (!x.sequence || !ends_in_columns(x) || (first != nullptr && in_front(x) != in_front(*first)))
       refuse(node, "cannot become a layer, because its input ", k, " does not have the rows of a sequence");
-    rows = value->second.rows;
+    if (first == nullptr) first = &x;
   }
+  const ImportValue like = *first;
   Values out = found->second(*this, node);
   for (ImportValue& value : out) {
     value.sequence = true;
-    value.rows = rows;
-    if (value.flat && rows > 0) value = as_columns(node, value);  // [batch, rows]
+    value.rows = like.rows;
+    value.dims = in_front(like);
+    value.factors = {value.width()};
+    if (!value.flat) value.dims.push_back({0});
+    if (value.flat && value.rows > 0) value = as_columns(node, value);  // [batch, rows]
   }
   return out;
 }
@@ -202,16 +211,12 @@ bool Importer::is_sole(const onnx::NodeProto& node) const {
 }
 
 void Importer::need_last_axis(const onnx::NodeProto& node, int64_t axis, const ImportValue& x) const {
-  if ((axis != (x.sequence ? 2 : 1) && axis != -1) || x.flat)
+  if ((axis != (x.sequence ? std::ssize(x.dims) - 1 : 1) && axis != -1) || x.flat)
     refuse(node, "cannot become a layer, because its axis ", axis, " is not that of a sample's values");
 }
 
 bool Importer::is_batch(double size, bool open) const {
   return (open && size == -1) || size == 0 || size == kBatchSize || (batch_ > 0 && size == static_cast<double>(batch_));
-}
-
-bool Importer::is_row_count(double size, const ImportValue& x) {
-  return size == 0 || size == -1 || size == kLengthSize || (x.rows > 0 && size == static_cast<double>(x.rows));
 }
 
 ImportValue Importer::as_sequence(const onnx::NodeProto& node, const ImportValue& x) {
@@ -227,8 +232,8 @@ ImportValue Importer::as_sequence(const onnx::NodeProto& node, const ImportValue
   if (!sequences_.contains(key)) sequences_[key] = layer(node, "concat_sequences", rows, width).parts[0].name;
   ImportValue out;
   out.parts = {{sequences_[key], width}};
-  out.sequence = true;
   out.rows = x.rows;
+  begin_axes(out);
   return out;
 }
 

@@ -51,8 +51,6 @@ class Importer {
   const ImportValue& matrix(const onnx::NodeProto& node, int input) const;  // of any form
   // True if nothing but one node takes the first output of `node`.
   bool is_sole(const onnx::NodeProto& node) const;
-  // True if a size in a shape may be that of the rows of a sequence.
-  static bool is_row_count(double size, const ImportValue& x);
   // Computes a node on each row of its inputs, which are sequences, as on samples.
   Values row_by_row(const onnx::NodeProto& node);
   // A matrix for each sample, [batch, rows, width], as a sequence of its rows, and back.

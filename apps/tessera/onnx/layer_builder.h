@@ -40,11 +40,10 @@ struct ImportedHead {
 };
 
 // The shape of a value: [batch, width]; a matrix for each sample, [batch, rows, width / rows], or [batch, width / rows,
-// rows]; as a column or a row of vectors, [batch, rows, 1, width / rows] or [batch, 1, rows, width / rows], or the products
-// of all pairs of two; or the dot products of its rows, [batch, rows, rows], or in a list, [batch, rows · rows]. A sequence
-// has width values in each of a sample's rows: [batch, length, width]; as heads, [batch, length, heads, width / heads] or
-// [batch, heads, length, width / heads]; turned, [batch, width, length] or [batch, heads, width / heads, length]; or the
-// scores of its rows, [batch, length, length] or [batch, heads, length, length].
+// rows]; as a column or a row of vectors, [batch, rows, 1, width / rows] or [batch, 1, rows, width / rows], or the
+// products of all pairs of two; or the dot products of its rows, [batch, rows, rows], or in a list, [batch, rows ·
+// rows]. A sequence has width values in each of a sample's rows: kRow is any order of its axes; kScores are products of
+// all its rows.
 enum class ValueForm {
   kRow,
   kMatrix,
@@ -54,9 +53,6 @@ enum class ValueForm {
   kPairs,
   kProducts,
   kProductList,
-  kHeads,
-  kHeadsFirst,
-  kTurned,
   kScores
 };
 
@@ -69,7 +65,11 @@ struct ImportValue {
   bool sole = false;                 // nothing else takes the output of the layer that is its only part
   ValueForm form = ValueForm::kRow;
   bool sequence = false;
-  int64_t heads = 0;         // of a sequence; 0: no dimension of its shape is that of heads
+  // A sequence has the parts of its width, in the order of the columns, and for each dimension of its shape the axes
+  // that it consists of (import_axes.h).
+  std::vector<int64_t> factors;
+  std::vector<std::vector<int>> dims;
+  int64_t heads = 0;         // of scores
   int64_t rows = 0;          // of a form with a matrix; of a sequence that has this many in each sample, otherwise 0
   bool batch_last = false;   // the batch is the last dimension
   std::string constants_of;  // description of the node that has brought scale or shift

@@ -1,9 +1,10 @@
-// Operators over sequences, [batch, length, width]: attention among the rows of a sample, and what makes one row of
-// them. All others compute each row by itself, as layers do.
+// Operators over sequences, [batch, length, width] in any order: attention among the rows of a sample, and what makes
+// one row of them. All others compute each row by itself, as layers do.
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
 
+#include "onnx/import_axes.h"
 #include "onnx/importer.h"
 
 namespace tessera::cli {
@@ -17,83 +18,94 @@ constexpr const char* kRowScores = "?scores";  // products of queries and keys, 
   im.refuse(node, "cannot become a layer with these shapes of a sequence");
 }
 
-ImportValue with_form(ImportValue x, ValueForm form) {
-  x.form = form;
-  x.sole = false;
-  return x;
-}
-
 // A value of each sample, [batch, width], or [batch, 1, width].
 ImportValue of_samples(ImportValue x, bool keeps_rows) {
   x.sequence = false;
-  x.heads = 0;
+  x.dims.clear(), x.factors.clear();
   x.form = keeps_rows ? ValueForm::kMatrix : ValueForm::kRow;
   x.rows = keeps_rows ? 1 : 0;
   return x;
 }
 
-bool is_plain_sequence(const ImportValue& x) { return x.sequence && x.form == ValueForm::kRow && !x.flat; }
-
-Values pass(Importer& im, const onnx::NodeProto& node) {
-  const ImportValue& x = im.matrix(node, 0);
-  return x.form == ValueForm::kRow ? im.row_by_row(node) : Values{x};
+ImportValue like(ImportValue made, const ImportValue& x) {
+  made.rows = x.rows;
+  begin_axes(made);
+  return made;
 }
 
-// [batch, length] as [batch, length, 1].
-Values sequence_unsqueeze(Importer& im, const onnx::NodeProto& node) {
+// A sequence whose columns another node may still split, turn or join.
+ImportValue shaped(Importer& im, const onnx::NodeProto& node) {
   ImportValue x = im.matrix(node, 0);
-  const OnnxConstant* given = im.constant(node, 1);
-  const std::vector<int64_t> axes = given ? whole_numbers(*given) : integers_attribute(node, "axes");
-  if (!x.flat || (axes != std::vector<int64_t>{2} && axes != std::vector<int64_t>{-1})) refuse_sequence(im, node);
-  x.flat = false;
+  if (!x.sequence || x.form != ValueForm::kRow) refuse_sequence(im, node);
+  x.sole = false;
+  return x;
+}
+
+std::vector<int64_t> axes_of(Importer& im, const onnx::NodeProto& node, int input, size_t rank) {
+  const OnnxConstant* given = im.constant(node, input);
+  std::vector<int64_t> out = given ? whole_numbers(*given) : integers_attribute(node, "axes");
+  for (int64_t& axis : out) axis += axis < 0 ? static_cast<int64_t>(rank) : 0;
+  std::sort(out.begin(), out.end());
+  if (out.empty() || out.front() < 0 || out.back() >= static_cast<int64_t>(rank)) refuse_sequence(im, node);
+  return out;
+}
+
+Values pass(Importer& im, const onnx::NodeProto& node) { return {im.matrix(node, 0)}; }
+
+// All rows of each sample side by side, if the shape says so: their number is known.
+Values joined_if_wide(Importer& im, const onnx::NodeProto& node, const ImportValue& x) {
+  Axes all = {kLengthAxis};
+  const Axes parts = all_parts(x);
+  all.insert(all.end(), parts.begin(), parts.end());
+  const bool wide = x.dims == std::vector<Axes>{{kBatchAxis}, all};
+  return {wide ? im.as_columns(node, x) : x};
+}
+
+Values sequence_transpose(Importer& im, const onnx::NodeProto& node) {
+  ImportValue x = shaped(im, node);
+  const std::vector<int64_t> order = integers_attribute(node, "perm");
+  if (x.flat || order.size() != x.dims.size()) refuse_sequence(im, node);
+  std::vector<Axes> dims;
+  for (const int64_t d : order) {
+    if (d < 0 || d >= std::ssize(order)) refuse_sequence(im, node);
+    dims.push_back(x.dims[static_cast<size_t>(d)]);
+  }
+  x.dims = dims;
   return {x};
 }
 
-Values no_sequence(Importer& im, const onnx::NodeProto& node) { refuse_sequence(im, node); }
-
-Values sequence_transpose(Importer& im, const onnx::NodeProto& node) {
-  const ImportValue& x = im.matrix(node, 0);
-  using Order = std::vector<int64_t>;
-  const Order order = integers_attribute(node, "perm");
-  const auto is = [&](ValueForm form, const Order& wanted) { return x.form == form && order == wanted; };
-  if (x.flat) refuse_sequence(im, node);
-  if (x.heads == 0 && is(ValueForm::kRow, {0, 2, 1})) return {with_form(x, ValueForm::kTurned)};
-  if (x.heads == 0 && is(ValueForm::kTurned, {0, 2, 1})) return {with_form(x, ValueForm::kRow)};
-  if (x.heads == 0) refuse_sequence(im, node);
-  if (is(ValueForm::kHeads, {0, 2, 1, 3})) return {with_form(x, ValueForm::kHeadsFirst)};
-  if (is(ValueForm::kHeads, {0, 2, 3, 1})) return {with_form(x, ValueForm::kTurned)};
-  if (is(ValueForm::kHeadsFirst, {0, 2, 1, 3})) return {with_form(x, ValueForm::kHeads)};
-  if (is(ValueForm::kHeadsFirst, {0, 1, 3, 2})) return {with_form(x, ValueForm::kTurned)};
-  if (is(ValueForm::kTurned, {0, 1, 3, 2})) return {with_form(x, ValueForm::kHeadsFirst)};
-  refuse_sequence(im, node);
-}
-
 Values sequence_reshape(Importer& im, const onnx::NodeProto& node) {
-  ImportValue x = im.matrix(node, 0);
-  const std::vector<double> sizes = im.needed_constant(node, 1, "shape").values;
-  if (x.flat || sizes.empty() || !im.is_batch(sizes[0], true)) refuse_sequence(im, node);
-  const auto is_width = [&](double size) { return size == -1 || size == static_cast<double>(x.width()); };
-  if (sizes.size() == 4 && is_plain_sequence(x) && Importer::is_row_count(sizes[1], x)) {
-    const int64_t last = whole_number(sizes[3]), known = whole_number(sizes[2]);
-    const int64_t heads = known > 0 ? known : last > 0 ? x.width() / last : 0;
-    if (heads < 1 || x.width() % heads != 0 || (last != -1 && last * heads != x.width())) refuse_sequence(im, node);
-    x.heads = heads;
-    return {with_form(x, ValueForm::kHeads)};
-  }
-  const bool rows = x.form == ValueForm::kHeads || x.form == ValueForm::kRow;
-  if (sizes.size() == 3 && rows && Importer::is_row_count(sizes[1], x) && is_width(sizes[2])) {
-    x.heads = 0;
-    return {with_form(x, ValueForm::kRow)};
-  }
-  const double all = static_cast<double>(x.rows * x.width());
-  if (sizes.size() != 2 || !rows || (sizes[1] != -1 && sizes[1] != all)) refuse_sequence(im, node);
-  return {im.as_columns(node, x)};
+  ImportValue x = shaped(im, node);
+  if (x.flat || !reshape_axes(x, im.needed_constant(node, 1, "shape").values)) refuse_sequence(im, node);
+  return joined_if_wide(im, node, x);
 }
 
 Values sequence_flatten(Importer& im, const onnx::NodeProto& node) {
-  const ImportValue& x = im.matrix(node, 0);
-  if (!is_plain_sequence(x) || integer_attribute(node, "axis", 1) != 1) refuse_sequence(im, node);
+  ImportValue x = shaped(im, node);
+  if (integer_attribute(node, "axis", 1) != 1 || !reshape_axes(x, {kBatchSize, -1})) refuse_sequence(im, node);
   return {im.as_columns(node, x)};
+}
+
+Values sequence_squeeze(Importer& im, const onnx::NodeProto& node) {
+  ImportValue x = shaped(im, node);
+  const std::vector<int64_t> axes = axes_of(im, node, 1, x.dims.size());
+  if (x.width() == 1 && ends_in_columns(x) && axes == std::vector<int64_t>{std::ssize(x.dims) - 1} && !x.flat)
+    return im.row_by_row(node);
+  for (size_t k = axes.size(); k-- > 0;) {
+    if (size_of(x, x.dims[static_cast<size_t>(axes[k])]) != 1) refuse_sequence(im, node);
+    x.dims.erase(x.dims.begin() + axes[k]);
+  }
+  return {x};
+}
+
+Values sequence_unsqueeze(Importer& im, const onnx::NodeProto& node) {
+  ImportValue x = shaped(im, node);
+  const std::vector<int64_t> axes = axes_of(im, node, 1, x.dims.size() + 1);
+  if (axes.size() != 1) refuse_sequence(im, node);
+  if (x.flat && axes[0] != std::ssize(x.dims)) refuse_sequence(im, node);
+  x.dims.insert(x.dims.begin() + axes[0], x.flat ? Axes{0} : Axes{});
+  x.flat = false;
+  return {x};
 }
 
 // ---- attention
@@ -108,14 +120,15 @@ ValuePart factored(Importer& im, ImportValue x, double& factor) {
 }
 
 ImportValue scores(Importer& im, const onnx::NodeProto& node, std::vector<ValuePart> inputs, double scale, bool softmax,
-                   const ImportValue& like) {
-  ImportValue of;
-  of.parts = std::move(inputs);
-  ImportValue out = im.layer(node, kRowScores, of, 1, {{"scale", scale}, {"softmax", softmax}});
+                   const ImportValue& of, int64_t heads) {
+  ImportValue both;
+  both.parts = std::move(inputs);
+  ImportValue out = im.layer(node, kRowScores, both, 1, {{"scale", scale}, {"softmax", softmax}});
   out.form = ValueForm::kScores;
   out.sequence = true;
-  out.heads = like.heads;
-  out.rows = like.rows;
+  out.heads = heads;
+  out.rows = of.rows;
+  out.dims.resize(of.dims.size());
   return out;
 }
 
@@ -128,36 +141,35 @@ const ImportedLayer& scores_of(const Importer& im, const onnx::NodeProto& node, 
 Values sequence_matmul(Importer& im, const onnx::NodeProto& node) {
   if (im.constant(node, 1) != nullptr) return im.row_by_row(node);
   const ImportValue &a = im.matrix(node, 0), &b = im.matrix(node, 1);
-  const auto has_rows = [&](const ImportValue& x) {
-    return x.sequence && (x.heads > 0 ? x.form == ValueForm::kHeadsFirst : is_plain_sequence(x));
-  };
-  if (has_rows(a) && b.form == ValueForm::kTurned && a.heads == b.heads && a.width() == b.width()) {
+  const int64_t heads = b.sequence ? heads_of(b, a.form != ValueForm::kScores) : 0;
+  if (heads == 0 || a.dims.size() != b.dims.size() || a.rows != b.rows) refuse_sequence(im, node);
+  if (a.form == ValueForm::kRow) {
+    if (!a.sequence || heads_of(a, false) != heads || a.width() != b.width()) refuse_sequence(im, node);
     double scale = 1;
     const ValuePart queries = factored(im, a, scale), keys = factored(im, b, scale);
-    return {scores(im, node, {queries, keys}, scale, false, a)};
+    return {scores(im, node, {queries, keys}, scale, false, a, heads)};
   }
-  if (!has_rows(b) || a.form != ValueForm::kScores || a.heads != b.heads) refuse_sequence(im, node);
   const ImportedLayer weights = scores_of(im, node, a, true);
+  if (a.heads != heads) refuse_sequence(im, node);
   ImportValue of;
   of.parts = weights.inputs;
   of.parts.push_back({im.layers.single(b), b.width()});
-  ImportValue out =
-      im.layer(node, "attention", of, b.width(),
-               {{"heads", std::max<int64_t>(1, b.heads)}, {"causal", false}, {"scale", weights.options.at("scale")}});
-  out.form = b.form;
+  ImportValue out = im.layer(node, "attention", of, b.width(),
+                             {{"heads", heads}, {"causal", false}, {"scale", weights.options.at("scale")}});
   out.sequence = true;
-  out.heads = b.heads;
-  out.rows = a.rows;
+  out.rows = b.rows;
+  out.dims = b.dims;
+  out.factors = b.factors;
   return {out};
 }
 
 Values sequence_softmax(Importer& im, const onnx::NodeProto& node) {
   const ImportValue& x = im.matrix(node, 0);
   if (x.form != ValueForm::kScores) return im.row_by_row(node);
-  const int64_t axis = integer_attribute(node, "axis", -1), last = x.heads > 0 ? 3 : 2;
+  const int64_t axis = integer_attribute(node, "axis", -1), last = std::ssize(x.dims) - 1;
   const ImportedLayer before = scores_of(im, node, x, false);
   if (axis != -1 && axis != last) refuse_sequence(im, node);
-  return {scores(im, node, before.inputs, before.options.at("scale"), true, x)};
+  return {scores(im, node, before.inputs, before.options.at("scale"), true, x, x.heads)};
 }
 
 // A product or quotient of queries, keys or scores in heads and one number; otherwise row by row.
@@ -167,12 +179,12 @@ Values sequence_scale(Importer& im, const onnx::NodeProto& node) {
     const OnnxConstant* by = im.constant(node, c);
     if (by == nullptr) continue;
     ImportValue x = im.matrix(node, 1 - c);
-    if (x.form == ValueForm::kRow) break;
+    if (x.form == ValueForm::kRow && ends_in_columns(x)) break;
     if (by->values.size() != 1 || (Divides && c == 0)) refuse_sequence(im, node);
     const double factor = Divides ? 1 / by->values[0] : by->values[0];
     if (x.form == ValueForm::kScores) {
       const ImportedLayer before = scores_of(im, node, x, false);
-      return {scores(im, node, before.inputs, factor * before.options.at("scale").get<double>(), false, x)};
+      return {scores(im, node, before.inputs, factor * before.options.at("scale").get<double>(), false, x, x.heads)};
     }
     const auto width = static_cast<size_t>(x.width());
     return {im.layers.scaled(x, std::vector<double>(width, factor), std::vector<double>(width, 0),
@@ -192,10 +204,7 @@ ImportValue with_positions(Importer& im, const onnx::NodeProto& node, const Impo
   const std::vector<float> weight(rows.values.begin(), rows.values.end());
   layer.parameters["weight"] = Tensor::from(std::span<const float>(weight), {x.rows, x.width()});
   layer.node = Importer::described(node);
-  ImportValue out = im.layers.add("position_embedding", std::move(layer), x.width());
-  out.sequence = true;
-  out.rows = x.rows;
-  return out;
+  return like(im.layers.add("position_embedding", std::move(layer), x.width()), x);
 }
 
 Values sequence_add(Importer& im, const onnx::NodeProto& node) {
@@ -203,41 +212,46 @@ Values sequence_add(Importer& im, const onnx::NodeProto& node) {
     if (im.constant(node, s) != nullptr) continue;
     const ImportValue& x = im.matrix(node, s);
     if (const OnnxConstant* more = im.constant(node, 1 - s)) {
-      const bool each = is_plain_sequence(x) && x.rows > 1 && std::ssize(more->values) == x.rows * x.width();
+      const bool each = is_in_order(x) && x.rows > 1 && std::ssize(more->values) == x.rows * x.width();
       return each ? Values{with_positions(im, node, x, *more)} : im.row_by_row(node);
     }
     const ImportValue& row = im.matrix(node, 1 - s);
-    if (!is_plain_sequence(x) || row.sequence || row.form != ValueForm::kMatrix || row.width() != x.width()) continue;
+    if (!x.sequence || !is_in_order(x) || row.sequence || row.form != ValueForm::kMatrix || row.width() != x.width())
+      continue;
     ImportValue both = x;
     both.scale.clear(), both.shift.clear();
     both.parts = {{im.layers.single(x), x.width()}, {im.layers.single(row), row.width()}};
-    ImportValue out = im.layer(node, "add", both, x.width());
-    out.sequence = true;
-    out.rows = x.rows;
-    return {out};
+    return {like(im.layer(node, "add", both, x.width()), x)};
   }
   return im.row_by_row(node);
 }
 
 // ---- one row of a sequence's rows
 
+// True if an axis is that of the rows, and the value is theirs in order but for where this axis stands.
+bool is_row_axis(const ImportValue& x, int64_t axis) {
+  if (!x.sequence || x.form != ValueForm::kRow || x.flat || axis < 0 || axis >= std::ssize(x.dims)) return false;
+  std::vector<Axes> others = x.dims;
+  others.erase(others.begin() + axis);
+  return x.dims[static_cast<size_t>(axis)] == Axes{kLengthAxis} &&
+         others == std::vector<Axes>{{kBatchAxis}, all_parts(x)};
+}
+
 template <const char* Pooling>
 Values pooled(Importer& im, const onnx::NodeProto& node) {
-  const ImportValue& x = im.matrix(node, 0);
-  std::vector<int64_t> axes = integers_attribute(node, "axes");
-  if (const OnnxConstant* given = im.constant(node, 1)) axes = whole_numbers(*given);
-  const bool rows = axes == std::vector<int64_t>{1} || (axes == std::vector<int64_t>{-2} && !x.flat);
-  if (!rows) return im.row_by_row(node);
-  if (!is_plain_sequence(x)) refuse_sequence(im, node);
+  const ImportValue x = shaped(im, node);
+  const std::vector<int64_t> axes = axes_of(im, node, 1, x.dims.size());
+  if (axes.size() != 1 || !is_row_axis(x, axes[0])) return im.row_by_row(node);
+  const bool keeps = integer_attribute(node, "keepdims", 1) != 0;
+  if (keeps && axes[0] != 1) refuse_sequence(im, node);
   ImportValue of;
   of.parts = {{im.layers.single(x), x.width()}};
-  return {of_samples(im.layer(node, Pooling, of, x.width()), integer_attribute(node, "keepdims", 1) != 0)};
+  return {of_samples(im.layer(node, Pooling, of, x.width()), keeps)};
 }
 constexpr char kSum[] = "sum_pooling", kMean[] = "mean_pooling", kMax[] = "max_pooling";
 
 // Row `place` of each sample, of which only the last one is known if their number differs.
 ImportValue one_row(Importer& im, const onnx::NodeProto& node, const ImportValue& x, int64_t place) {
-  if (!is_plain_sequence(x)) refuse_sequence(im, node);
   const int64_t at = place < 0 ? place + x.rows : place;
   if (x.rows > 0 && at >= 0 && at < x.rows) return im.layers.columns(im.as_columns(node, x), at * x.width(), x.width());
   if (x.rows > 0 || place != -1)
@@ -247,39 +261,67 @@ ImportValue one_row(Importer& im, const onnx::NodeProto& node, const ImportValue
   return of_samples(im.layer(node, "last_row", of, x.width()), false);
 }
 
+// Place `place` of the outermost part of the width, such as queries of queries, keys and values.
+ImportValue one_part(Importer& im, const onnx::NodeProto& node, const ImportValue& x, size_t axis, int64_t place) {
+  const int64_t places = x.factors[0], width = x.width() / places;
+  if (x.dims[axis] != Axes{0} || x.factors.size() < 2 || place < 0 || place >= places) refuse_sequence(im, node);
+  ImportValue out = im.layers.columns(x, place * width, width);
+  out.sequence = true;
+  out.rows = x.rows;
+  out.factors.assign(x.factors.begin() + 1, x.factors.end());
+  out.dims = x.dims;
+  out.dims.erase(out.dims.begin() + static_cast<std::ptrdiff_t>(axis));
+  for (Axes& d : out.dims) {
+    for (int& part : d) part -= part > 0 ? 1 : 0;
+  }
+  return out;
+}
+
 Values sequence_gather(Importer& im, const onnx::NodeProto& node) {
-  const ImportValue& x = im.matrix(node, 0);
+  const ImportValue x = shaped(im, node);
   const OnnxConstant& places = im.needed_constant(node, 1, "list of rows");
-  if (integer_attribute(node, "axis", 0) != 1) return im.row_by_row(node);
-  if (places.values.size() != 1 || places.shape.size() > 1) refuse_sequence(im, node);
-  const ImportValue row = one_row(im, node, x, whole_number(places.values[0]));
+  const int64_t given = integer_attribute(node, "axis", 0), axis = given < 0 ? given + std::ssize(x.dims) : given;
+  if (axis < 0 || axis >= std::ssize(x.dims)) refuse_sequence(im, node);
+  const bool one = places.values.size() == 1 && places.shape.size() <= 1;
+  if (!is_row_axis(x, axis) && ends_in_columns(x) && axis == std::ssize(x.dims) - 1) return im.row_by_row(node);
+  if (!one) refuse_sequence(im, node);
+  const int64_t place = whole_number(places.values[0]);
+  if (!is_row_axis(x, axis)) {
+    if (!places.shape.empty()) refuse_sequence(im, node);
+    return {one_part(im, node, x, static_cast<size_t>(axis), place)};
+  }
+  const ImportValue row = one_row(im, node, x, place);
+  if (!places.shape.empty() && axis != 1) refuse_sequence(im, node);
   return {places.shape.empty() ? row : of_samples(row, true)};
 }
 
 Values sequence_slice(Importer& im, const onnx::NodeProto& node) {
-  const ImportValue& x = im.matrix(node, 0);
+  const ImportValue x = shaped(im, node);
   const auto number = [&](int input, const char* name) {
     const OnnxConstant* given = im.constant(node, input);
     const std::vector<int64_t> list = given ? whole_numbers(*given) : integers_attribute(node, name);
     return list.size() == 1 ? list[0] : int64_t{1} << 40;
   };
-  if (number(3, "axes") != 1) return im.row_by_row(node);
+  const int64_t axis = number(3, "axes");
+  if (!is_row_axis(x, axis)) return im.row_by_row(node);
   const int64_t from = number(1, "starts"), to = number(2, "ends"), step = number(4, "steps");
   if (from == 0 && to >= int64_t{1} << 31) return {x};  // all rows
   const bool last = from == -1 && to >= int64_t{1} << 31;
-  if ((!last && to != from + 1) || (step != 1 && node.input_size() > 4)) refuse_sequence(im, node);
+  if (axis != 1 || (!last && to != from + 1) || (step != 1 && node.input_size() > 4)) refuse_sequence(im, node);
   return {of_samples(one_row(im, node, x, from), true)};
 }
+
+Values no_sequence(Importer& im, const onnx::NodeProto& node) { refuse_sequence(im, node); }
 
 }  // namespace
 
 void add_sequence_operators(OperatorTable& table) {
   table.insert({{"Identity", pass},
                 {"Dropout", pass},
-                {"Gemm", no_sequence},
                 {"BatchNormalization", no_sequence},
                 {"Unsqueeze", sequence_unsqueeze},
                 {"Expand", no_sequence},
+                {"Squeeze", sequence_squeeze},
                 {"Transpose", sequence_transpose},
                 {"Reshape", sequence_reshape},
                 {"Flatten", sequence_flatten},

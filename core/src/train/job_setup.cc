@@ -385,9 +385,9 @@ JobSetup set_up_job(const Runtime& runtime, const Config& given, const TrainJobO
   TrainStart start;
   start.loaded = std::move(continued.loaded);
   start.passed_over = std::move(continued.passed_over);
-  if (start.loaded.empty()) set_frequencies(data.tables, data.data.train, *model.trainer);
-  if (start.loaded.empty() && !options.start.empty()) start.notes = start_with(options.start, data, *model.trainer);
   if (start.loaded.empty()) {
+    set_frequencies(data.tables, data.data.train, *model.trainer);
+    if (!options.start.empty()) start.notes = start_with(options.start, data, *model.trainer);
     for (std::string& note : set_start_vectors(data.tables, data.data.encoding, *model.trainer))
       start.notes.push_back(std::move(note));
   }
