@@ -262,6 +262,22 @@ def sequences(folder):
             "max_pooling (max_pooling)"]  # fmt: skip
 
 
+def target(folder):
+    """DIN's attention: an item beside each row of a history, by Expand and by a product of [batch, 1, width]."""
+    f = File(item=6, history=("length", 6))
+    one = f.constant([1], dtype=np.int64)
+    item = f.node("Unsqueeze", "item", one)
+    length = f.node("Shape", "history", start=1, end=2)
+    q = f.node("Expand", item, f.node("Concat", one, length, one, axis=0))
+    parts = [q, "history", f.node("Sub", q, "history"), f.node("Mul", item, "history")]
+    x = f.node("Add", f.node("MatMul", f.node("Concat", *parts, axis=-1), f.random(24, 8)), f.random(8))
+    weights = f.node("Sigmoid", f.node("MatMul", f.node("Relu", x), f.random(8, 1)))
+    interest = f.node("ReduceSum", f.node("Mul", weights, "history"), one, keepdims=0)
+    f.output(f.node("Sigmoid", f.gemm(f.node("Concat", "item", interest, axis=1), 12, 1, "top")), "click")
+    f.save(folder / "target.onnx")
+    return ["item (table item, 6 values), history (sequence, table history, 6 values)", "sum_pooling (sum_pooling)"]
+
+
 def fields(folder):
     """Vectors of features as [batch, fields, width]: AutoInt's attention, squeeze and excitation, and a product."""
     f = File(dense=4, fields=(5, 6))
@@ -433,7 +449,7 @@ def refusals(program, folder):
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        for make in (mlps, activations, arithmetic, matrices, sequences, fields, conditional):
+        for make in (mlps, activations, arithmetic, matrices, sequences, target, fields, conditional):
             check(sys.argv[1], folder, make)
         refusals(sys.argv[1], folder)
 

@@ -42,10 +42,10 @@ class Taker {
     while (wanted.batch || wanted.length || wanted.number > 1) {
       if (left.empty()) return false;
       const int axis = front_ ? left.front() : left.back();
-      if (axis == kBatchAxis ? !wanted.batch : axis == kLengthAxis && x_.rows == 0 ? !wanted.length : false)
-        return false;
       if (axis == kBatchAxis || (axis == kLengthAxis && x_.rows == 0)) {
-        (axis == kBatchAxis ? wanted.batch : wanted.length) = false;
+        bool& asked = axis == kBatchAxis ? wanted.batch : wanted.length;
+        if (!asked) return false;
+        asked = false;
       } else {
         const int64_t own = axis == kLengthAxis ? x_.rows : x_.factors[static_cast<size_t>(axis)];
         if (wanted.number % own == 0) {
@@ -119,7 +119,8 @@ double size_of(const ImportValue& x, const Axes& dimension) {
 bool reshape_axes(ImportValue& x, const std::vector<double>& sizes) {
   std::vector<double> wanted = sizes;
   for (size_t d = 0; d < wanted.size(); ++d) {
-    if (wanted[d] == 0 && d >= x.dims.size()) return false;
+    const bool negative = wanted[d] < -1 && wanted[d] > kBatchSize;
+    if (negative || (wanted[d] == 0 && d >= x.dims.size())) return false;
     if (wanted[d] == 0) wanted[d] = size_of(x, x.dims[d]);
   }
   const auto rest = std::find(wanted.begin(), wanted.end(), -1) - wanted.begin();
@@ -131,7 +132,6 @@ bool reshape_axes(ImportValue& x, const std::vector<double>& sizes) {
   const auto size = static_cast<std::ptrdiff_t>(wanted.size());
   const auto take = [&](std::ptrdiff_t d, bool front) {
     // Parts of the width that are split move those behind them, in dimensions that are ready too.
-    const std::vector<int64_t> before = out.factors;
     out.dims = dims;
     const bool taken = Taker(out, front).take(left, wanted[static_cast<size_t>(d)], out.dims[static_cast<size_t>(d)]);
     dims = out.dims;

@@ -42,6 +42,7 @@ void Importer::fold_shape(const onnx::NodeProto& node, const ImportValue& x) {
   if (x.form == ValueForm::kProducts) sizes.insert(sizes.end(), {rows, rows});
   if (x.form == ValueForm::kProductList) sizes.push_back(rows * rows);
   if (x.form == ValueForm::kRow && !x.flat && !x.sequence) sizes.push_back(static_cast<double>(x.width()));
+  if (x.sequence && is_in_order(x)) shaped_ = x;
   if (x.sequence) sizes.clear();
   for (const Axes& dimension : x.dims) sizes.push_back(size_of(x, dimension));
   if (x.batch_last) std::rotate(sizes.begin(), sizes.begin() + 1, sizes.end());
@@ -80,12 +81,17 @@ std::map<std::string, ImportValue> Importer::make_sequences(const onnx::NodeProt
                          (by != nullptr || constant(node, 0) != nullptr);
   const bool only = linear || constants || (!of_matrices_.contains(op) && operators_.contains(op));
   if (!only && !takes_sequence(node)) return before;
+  const ImportValue* sequence = nullptr;
+  for (const std::string& name : node.input()) {
+    if (values_.contains(name) && values_.at(name).sequence) sequence = &values_.at(name);
+  }
   for (const std::string& name : node.input()) {
     const auto found = values_.find(name);
     if (found == values_.end() || found->second.form != ValueForm::kMatrix) continue;
-    if (found->second.rows < 2) continue;
+    const bool beside = found->second.rows == 1 && op != "Add" && op != "MatMul";  // one row for all rows of a sample
+    if (found->second.rows < 2 && !(beside && sequence != nullptr)) continue;
     before.emplace(name, found->second);
-    found->second = as_sequence(node, found->second);
+    found->second = beside ? on_each_row(node, found->second, *sequence) : as_sequence(node, found->second);
   }
   return before;
 }
@@ -235,6 +241,28 @@ ImportValue Importer::as_sequence(const onnx::NodeProto& node, const ImportValue
   out.rows = x.rows;
   begin_axes(out);
   return out;
+}
+
+ImportValue Importer::on_each_row(const onnx::NodeProto& node, const ImportValue& row, const ImportValue& like) {
+  if (!is_in_order(like) || row.form != ValueForm::kMatrix || row.rows != 1 || row.width() != like.width())
+    refuse(node, "cannot become a layer, because it copies a row of ", row.width(), " values to other rows");
+  ImportValue of;
+  of.parts = {{layers.single(like), like.width()}};
+  const ImportValue zeros = layer(node, "piecewise", of, like.width(), {{"at", {0.0, 1.0}}, {"values", {0.0, 0.0}}});
+  of.parts = {zeros.parts[0], {layers.single(row), row.width()}};
+  ImportValue out = layer(node, "add", of, row.width());
+  out.rows = like.rows;
+  begin_axes(out);
+  return out;
+}
+
+ImportValue Importer::expanded(const onnx::NodeProto& node, const OnnxConstant& shape) {
+  const ImportValue& row = matrix(node, 0);
+  const std::vector<double>& sizes = shape.values;
+  const bool rows = sizes.size() == 3 && sizes[1] == kLengthSize && shaped_.sequence;
+  if (!rows || (sizes[2] != 1 && sizes[2] != static_cast<double>(row.width())))
+    refuse(node, "cannot become a layer, because it copies values");
+  return on_each_row(node, row, shaped_);
 }
 
 ImportValue Importer::as_columns(const onnx::NodeProto& node, const ImportValue& x) {

@@ -56,6 +56,10 @@ class Importer {
   // A matrix for each sample, [batch, rows, width], as a sequence of its rows, and back.
   ImportValue as_sequence(const onnx::NodeProto& node, const ImportValue& x);
   ImportValue as_columns(const onnx::NodeProto& node, const ImportValue& x);
+  // A row of each sample, [batch, 1, width], on each row of a sequence.
+  ImportValue on_each_row(const onnx::NodeProto& node, const ImportValue& row, const ImportValue& like);
+  // The same, for the rows of the sequence whose shape a constant has.
+  ImportValue expanded(const onnx::NodeProto& node, const OnnxConstant& shape);
   // Refuses an axis of x that is not that of the values of a sample, which is the last one and the second one.
   void need_last_axis(const onnx::NodeProto& node, int64_t axis, const ImportValue& x) const;
   // True if a size in a shape is that of the batch. `open`: -1 is.
@@ -87,6 +91,7 @@ class Importer {
   std::map<std::string, int> uses_;
   OperatorTable operators_, of_matrices_, of_sequences_;
   std::map<std::string, std::string> sequences_;  // by the rows that they are made of
+  ImportValue shaped_;                            // the sequence whose shape was asked for last
   int64_t batch_;
 };
 

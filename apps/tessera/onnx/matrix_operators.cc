@@ -249,6 +249,10 @@ Values matrix_squeeze(Importer& im, const onnx::NodeProto& node) {
   return {in_form(x, ValueForm::kRow)};
 }
 
+Values matrix_expand(Importer& im, const onnx::NodeProto& node) {
+  return {im.expanded(node, im.needed_constant(node, 1, "shape"))};
+}
+
 Values matrix_stack(Importer& im, const onnx::NodeProto& node) {
   ImportValue out;
   for (int k = 0; k < node.input_size(); ++k) {
@@ -400,6 +404,7 @@ void add_matrix_operators(OperatorTable& table) {
                 {"Reshape", matrix_reshape},
                 {"Squeeze", matrix_squeeze},
                 {"Unsqueeze", matrix_unsqueeze},
+                {"Expand", matrix_expand},
                 {"Concat", matrix_stack},
                 {"Mul", matrix_multiply},
                 {"Add", matrix_add},
