@@ -350,6 +350,17 @@ void require_positives(const Config& config, const Dataset& data) {
   }
 }
 
+// Gives a new run the weights that it begins with, other than by `init`. Returns what is to be said of them.
+std::vector<std::string> set_start_weights(const TrainJobOptions& options, const TrainingData& data,
+                                           ModelTrainer& trainer) {
+  set_frequencies(data.tables, data.data.train, trainer);
+  std::vector<std::string> notes;
+  if (!options.start.empty()) notes = start_with(options.start, data, trainer);
+  for (std::string& note : set_start_vectors(data.tables, data.data.encoding, trainer))
+    notes.push_back(std::move(note));
+  return notes;
+}
+
 }  // namespace
 
 BatchReader training_batches(const Config& config, const Dataset& data, const ProcessGroup& group) {
@@ -385,12 +396,7 @@ JobSetup set_up_job(const Runtime& runtime, const Config& given, const TrainJobO
   TrainStart start;
   start.loaded = std::move(continued.loaded);
   start.passed_over = std::move(continued.passed_over);
-  if (start.loaded.empty()) {
-    set_frequencies(data.tables, data.data.train, *model.trainer);
-    if (!options.start.empty()) start.notes = start_with(options.start, data, *model.trainer);
-    for (std::string& note : set_start_vectors(data.tables, data.data.encoding, *model.trainer))
-      start.notes.push_back(std::move(note));
-  }
+  if (start.loaded.empty()) start.notes = set_start_weights(options, data, *model.trainer);
   std::string arrived;
   if (continued.run) {
     start.first_step = continued.run->step;
