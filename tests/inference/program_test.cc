@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -258,7 +259,10 @@ TEST_F(ModelProgram, ACProgramAsks) {
   EXPECT_THAT(asked.output, AllOf(HasSubstr("5 dense inputs, 3 features, 2 tables"), HasSubstr("c1: ids 0 to 199"),
                                   HasSubstr("score 0.")));
   test::expect_refused(run_program({TESSERA_ASK_MODEL, path("nowhere")}, 60),
-                       AllOf(HasSubstr("ask_model: there is no packed model at"), HasSubstr("; tessera quantize")), 1);
+                       AllOf(HasSubstr("ask_model: there is no packed model at"), HasSubstr("no such directory")), 1);
+  std::filesystem::create_directory(path("empty"));
+  test::expect_refused(run_program({TESSERA_ASK_MODEL, path("empty")}, 60),
+                       HasSubstr("it has no file model.json; tessera quantize makes one of a checkpoint"), 1);
   test::expect_refused(run_program({TESSERA_ASK_MODEL, path(".")}, 60),
                        HasSubstr("model.json; did you mean " + path("./asked") + "?"), 1);
 }
