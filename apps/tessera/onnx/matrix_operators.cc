@@ -46,7 +46,8 @@ Values matrix_transpose(Importer& im, const onnx::NodeProto& node) {
 
 // A matrix of a layer over rows of `dim` values.
 ImportValue fields_layer(Importer& im, const onnx::NodeProto& node, const char* type, std::vector<ValuePart> inputs,
-                         int64_t rows, int64_t dim, nlohmann::ordered_json more = nlohmann::ordered_json::object()) {
+                         int64_t rows, int64_t dim,
+                         const nlohmann::ordered_json& more = nlohmann::ordered_json::object()) {
   ImportValue of;
   of.parts = std::move(inputs);
   nlohmann::ordered_json options = {{"dim", dim}};
