@@ -45,10 +45,24 @@ def test_times_are_numbers_of_their_unit():
     column = column_of(when)
     assert column.values.tolist() == [1772323200, 0, 86400] and column.present.tolist() == [1, 0, 1]
     assert column_of(when.astype("datetime64[ms]")).values.tolist() == [1772323200000, 0, 86400000]
-    assert column_of(np.array([90], "timedelta64[m]")).values.tolist() == [90]
     assert words(when) == [b"2026-03-01", b"", b"1970-01-02"]
     assert words(when.astype("datetime64[M]")[[0]]) == [b"2026-03-01"], "of other units the first day"
     assert words(np.array(["2026-03-01T12:30"], "datetime64[m]")) == [b"2026-03-01 12:30:00"]
+
+
+def test_durations_are_seconds_in_each_unit():
+    span = np.array([90, "NaT"], "timedelta64[m]")
+    for unit in ("m", "s", "ms", "us", "ns"):
+        column = column_of(span.astype(f"timedelta64[{unit}]"))
+        assert column.values[0] == 5400 and column.present.tolist() == [1, 0], unit
+        assert words(span.astype(f"timedelta64[{unit}]")) == [b"5400", b""], unit
+    assert column_of([datetime.timedelta(minutes=90), None]).values[0] == 5400
+    pa = pytest.importorskip("pyarrow")
+    for unit in ("s", "ms", "us", "ns"):
+        column = column_of(pa.array([datetime.timedelta(minutes=90), None], pa.duration(unit)))
+        assert column.values[0] == 5400 and column.present.tolist() == [1, 0], unit
+    with pytest.raises(TypeError, match="no length in seconds"):
+        column_of(np.array([1], "timedelta64[M]"))
 
 
 def test_columns_of_pandas():
@@ -86,7 +100,7 @@ NOON = datetime.datetime(2024, 1, 31, 12, 34, 56, 500000)
         ([NOON, datetime.datetime(2024, 1, 31)], ["2024-01-31 12:34:56.5", "2024-01-31"]),
         ([NOON.replace(tzinfo=datetime.timezone(datetime.timedelta(hours=2)))], ["2024-01-31 10:34:56.5"]),
         ([NOON.time(), datetime.time(0)], ["12:34:56.5", "00:00:00"]),
-        ([datetime.timedelta(seconds=90)], ["90000000"]),
+        ([datetime.timedelta(seconds=90), datetime.timedelta(milliseconds=1)], ["90", "0.001"]),
         (np.array(["2024-01-31T12:34:56.5", "NaT"], "datetime64[ns]"), ["2024-01-31 12:34:56.5", ""]),
         ([np.datetime64("2024-01-31"), np.datetime64("NaT")], ["2024-01-31", ""]),
         ([Decimal("7"), Decimal("NaN"), Decimal("-0.25")], ["7", "", "-0.25"]),

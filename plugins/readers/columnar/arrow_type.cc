@@ -89,8 +89,10 @@ bool read_time(std::string_view format, ArrowValues& out) {
     out.meaning = Meaning::kInstant;
   else if (kind == 't' && format.size() == 3)
     out.meaning = Meaning::kTimeOfDay;
+  else if (kind == 'D' && format.size() == 3)
+    out.meaning = Meaning::kDuration;
   else
-    return kind == 'D' && format.size() == 3;  // a duration is a number
+    return false;
   return true;
 }
 

@@ -32,8 +32,9 @@ struct ArrowValues {
     kFixedText,  // of `width` bytes
     kTextView    // views into several buffers
   };
-  // The meaning of a whole number. It decides how the word is written; as numbers, values stay in their unit.
-  enum class Meaning { kNumber, kDate, kTimeOfDay, kInstant };
+  // The meaning of a whole number. It decides how the word is written. As numbers, durations are seconds, because their
+  // unit depends on the program that wrote the file; dates and times stay in their unit.
+  enum class Meaning { kNumber, kDate, kTimeOfDay, kInstant, kDuration };
   // A layout around the values: an array of indices into a dictionary, or runs of equal values.
   struct Wrap {
     bool runs = false;
@@ -49,6 +50,7 @@ struct ArrowValues {
 
   bool is_text() const { return storage >= Storage::kText; }
   bool is_number() const { return storage >= Storage::kBool && storage <= Storage::kDecimal; }
+  bool is_duration() const { return meaning == Meaning::kDuration; }
 };
 
 struct ArrowType {

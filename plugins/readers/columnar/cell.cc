@@ -159,8 +159,10 @@ bool append_word_of(std::string& out, const ArrowArray& array, const ArrowValues
       sdk::append_date_word(out, value);
     else if (type.meaning == Meaning::kInstant)
       sdk::append_time_word(out, value, type.per_second);
-    else
+    else if (type.meaning == Meaning::kTimeOfDay)
       append_time_of_day(out, value, type.per_second);
+    else
+      sdk::append_word(out, static_cast<double>(value) / static_cast<double>(type.per_second));
     return true;
   }
   bool finite = true;

@@ -59,9 +59,9 @@ Bounds bounds_of(const ArrowArray& array, const ArrowType& type, int64_t row) {
   }
 }
 
-// True for texts that CSV would split.
-bool is_split(const tessera::sdk::ReaderWant& want, const ArrowType& type) {
-  return want.list && type.list == List::kNone && type.values.is_text();
+// True for texts that are read as the fields of CSV are: split into lists, or as numbers.
+bool is_parsed(const tessera::sdk::ReaderWant& want, const ArrowType& type) {
+  return (want.list || want.type != TSR_READER_TEXT) && type.list == List::kNone && type.values.is_text();
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ std::string misfit(const tessera::sdk::ReaderWant& want, const ArrowType& type) 
     return "is wanted as values of type " + std::to_string(want.type) + ", which are not known here";
   if (type.is_null()) return {};
   const bool list = type.list != List::kNone, nothing = type.values.storage == Storage::kNull;
-  if (is_split(want, type)) return {};
+  if (is_parsed(want, type)) return {};
   if (want.list != list)
     return list ? "holds lists, but one value for each row is wanted"
                 : "holds one value for each row, but lists are wanted";
@@ -82,14 +82,14 @@ std::string misfit(const tessera::sdk::ReaderWant& want, const ArrowType& type) 
 }
 
 ArrowColumn::ArrowColumn(const tessera::sdk::ReaderWant& want, const ArrowType& type) : want_(want), type_(type) {
-  if (!is_split(want, type)) return;
-  split_.emplace(want);
+  if (!is_parsed(want, type)) return;
+  parsed_.emplace(want, !want.list);
   want_.list = want_.weighted = false;
   want_.type = TSR_READER_TEXT;
 }
 
 void ArrowColumn::start_block(int64_t rows) {
-  if (split_) split_->start_block(rows);
+  if (parsed_) parsed_->start_block(rows);
   rows_ = 0;
   block_rows_ = rows;
   lent_ = nullptr;
@@ -108,14 +108,14 @@ void ArrowColumn::append(const ArrowArray& array, int64_t first, int64_t rows) {
   if (want_.list) return append_lists(array, first, rows);
   if (rows == block_rows_) lent_ = as_they_lie(array, first, first + rows);
   if (lent_ == nullptr) append_values(array, first, first + rows);
-  if (split_) split_texts(rows);
+  if (parsed_) parse_texts(rows);
 }
 
-// Splits the texts that have just been appended, and removes them.
-void ArrowColumn::split_texts(int64_t rows) {
+// Parses the texts that have just been appended, and removes them.
+void ArrowColumn::parse_texts(int64_t rows) {
   for (size_t i = 0; i < static_cast<size_t>(rows); ++i, ++rows_) {
     try {
-      split_->add({bytes_.data() + texts_[i], static_cast<size_t>(texts_[i + 1] - texts_[i])});
+      parsed_->add({bytes_.data() + texts_[i], static_cast<size_t>(texts_[i + 1] - texts_[i])});
     } catch (const WrongField& e) {
       throw WrongValue(rows_, e.what());
     }
@@ -138,7 +138,8 @@ void ArrowColumn::append_same(const std::optional<std::string>& text, int64_t ro
 
 const void* ArrowColumn::as_they_lie(const ArrowArray& array, int64_t begin, int64_t end) const {
   const ArrowValues& values = type_.values;
-  if (!values.wraps.empty() || !values.is_number() || type_.weight || has_nulls(array)) return nullptr;
+  if (!values.wraps.empty() || !values.is_number() || values.is_duration() || type_.weight || has_nulls(array))
+    return nullptr;
   const auto finite = [&](const auto* all) -> const void* {
     all += array.offset;
     return all_finite(all + begin, all + end) ? all + begin : nullptr;
@@ -226,14 +227,14 @@ void ArrowColumn::append_values(const ArrowArray& array, int64_t begin, int64_t 
 }
 
 void ArrowColumn::append_numbers(const ArrowArray& array, int64_t begin, int64_t end) {
-  const bool nulls = has_nulls(array);
-  if (!nulls && want_.type == TSR_READER_FLOAT32 && append_floats(floats_, array, begin, end)) return;
-  if (!nulls && want_.type == TSR_READER_FLOAT64 && append_floats(doubles_, array, begin, end)) return;
+  const bool nulls = has_nulls(array), plain = !nulls && !type_.values.is_duration();
+  if (plain && want_.type == TSR_READER_FLOAT32 && append_floats(floats_, array, begin, end)) return;
+  if (plain && want_.type == TSR_READER_FLOAT64 && append_floats(doubles_, array, begin, end)) return;
   with_storage(type_.values.storage, [&](auto stored) {
     using T = decltype(stored);
     if constexpr (std::is_integral_v<T> && !std::is_same_v<T, uint64_t>) {
       const T* from = buffer_of<T>(array, 1) + array.offset;
-      if (!nulls && want_.type == TSR_READER_INT64) {
+      if (plain && want_.type == TSR_READER_INT64) {
         integers_.insert(integers_.end(), from + begin, from + end);
         return;
       }
@@ -242,7 +243,7 @@ void ArrowColumn::append_numbers(const ArrowArray& array, int64_t begin, int64_t
       if (nulls && !is_valid(array, i))
         append_null();
       else
-        append_number(number_of<T>(array, i));
+        append_stored(number_of<T>(array, i));
     }
   });
 }
@@ -276,7 +277,7 @@ void ArrowColumn::append_cell(const Cell& cell) {
   if (cell.array == nullptr || type.storage == Storage::kNull || !is_valid(*cell.array, cell.i)) return append_null();
   if (want_.type == TSR_READER_TEXT) return append_texts(*cell.array, cell.i, cell.i + 1);
   if (type.storage == Storage::kDecimal) return append_digits(decimal_digits(*cell.array, type, cell.i));
-  with_storage(type.storage, [&](auto stored) { append_number(number_of<decltype(stored)>(*cell.array, cell.i)); });
+  with_storage(type.storage, [&](auto stored) { append_stored(number_of<decltype(stored)>(*cell.array, cell.i)); });
 }
 
 // Appends a number given as text.
@@ -295,6 +296,14 @@ void ArrowColumn::append_digits(const std::string& digits) {
   }
   wrong(count(), digits + (whole_code == std::errc::result_out_of_range ? " does not fit into 64 bits with a sign"
                                                                         : " is not a whole number"));
+}
+
+template <class V>
+void ArrowColumn::append_stored(V value) {
+  if (type_.values.is_duration())
+    append_number(static_cast<double>(value) / static_cast<double>(type_.values.per_second));
+  else
+    append_number(value);
 }
 
 template <class V>
@@ -319,9 +328,9 @@ void ArrowColumn::append_integer(V value) {
 }
 
 void ArrowColumn::append_float(double value) {
-  if (std::isnan(value)) return append_null();
+  if (std::isinf(value) && want_.list) wrong(count(), shown(value) + " is not a number");
+  if (!std::isfinite(value)) return append_null();
   if (want_.type == TSR_READER_FLOAT64) {
-    if (!std::isfinite(value)) wrong(count(), shown(value) + " is not a number");
     doubles_.push_back(value);
     return;
   }
@@ -417,7 +426,7 @@ void ArrowColumn::wrong(int64_t value, const std::string& what) const {
 }
 
 tsr_reader_values ArrowColumn::values() {
-  if (split_) return split_->values();
+  if (parsed_) return parsed_->values();
   tsr_reader_values out{};
   out.struct_size = sizeof(out);
   if (want_.type == TSR_READER_FLOAT32) out.values = lent_ ? lent_ : floats_.data();

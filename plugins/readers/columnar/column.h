@@ -32,7 +32,7 @@ std::string misfit(const tessera::sdk::ReaderWant& want, const ArrowType& type);
 
 class ArrowColumn {
  public:
-  // The type must have no misfit(). Texts of which lists are wanted are split as in CSV.
+  // The type must have no misfit(). Texts of which lists or numbers are wanted are parsed as in CSV.
   ArrowColumn(const tessera::sdk::ReaderWant& want, const ArrowType& type);
 
   void start_block(int64_t rows);
@@ -54,7 +54,7 @@ class ArrowColumn {
   bool append_floats(std::vector<Float>& floats, const ArrowArray& array, int64_t begin, int64_t end);
   void append_items(const ArrowArray& items, int64_t begin, int64_t end);
   void append_values(const ArrowArray& array, int64_t begin, int64_t end);
-  void split_texts(int64_t rows);
+  void parse_texts(int64_t rows);
   void append_numbers(const ArrowArray& array, int64_t begin, int64_t end);
   void append_weights(const ArrowArray& array, int64_t begin, int64_t end);
   void append_texts(const ArrowArray& array, int64_t begin, int64_t end);
@@ -63,6 +63,9 @@ class ArrowColumn {
   Cell value_at(const ArrowArray& array, const ArrowValues& type, int64_t i, int64_t value) const;
   void append_cell(const Cell& cell);
   void append_digits(const std::string& digits);
+  // Appends a number as it is stored; that of a duration becomes seconds.
+  template <class V>
+  void append_stored(V value);
   template <class V>
   void append_number(V value);
   template <class V>
@@ -74,10 +77,10 @@ class ArrowColumn {
   int64_t count() const;  // number of values so far
   [[noreturn]] void wrong(int64_t value, const std::string& what) const;
 
-  tessera::sdk::ReaderWant want_;  // if texts are split, this is for one text in each row
+  tessera::sdk::ReaderWant want_;  // if texts are parsed, this is for one text in each row
   ArrowType type_;
-  std::optional<CsvColumn> split_;  // the lists of texts that are split
-  int64_t rows_ = 0;                // number of rows that have been split
+  std::optional<CsvColumn> parsed_;  // the lists or numbers of texts
+  int64_t rows_ = 0;                 // number of rows that have been parsed
   int64_t block_rows_ = 0;
   const void* lent_ = nullptr;  // the block's values in the only array that has them; null if they are copied below
   std::vector<float> floats_, weights_;

@@ -25,7 +25,8 @@ int32_t type_of(const ArrowType& type) {
   using Storage = ArrowValues::Storage;
   const Storage storage = type.values.storage;
   if (type.values.is_text() || storage == Storage::kNull) return TSR_READER_TEXT;
-  if (storage == Storage::kFloat64 || storage == Storage::kDecimal) return TSR_READER_FLOAT64;
+  const bool real = storage == Storage::kFloat64 || storage == Storage::kDecimal || type.values.is_duration();
+  if (real) return TSR_READER_FLOAT64;
   return storage == Storage::kFloat16 || storage == Storage::kFloat32 ? TSR_READER_FLOAT32 : TSR_READER_INT64;
 }
 

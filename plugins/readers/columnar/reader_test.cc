@@ -443,8 +443,10 @@ TEST_F(Columnar, WhatIsWrongIsSaidWithFileRowAndColumn) {
   dictionary.dictionary = std::make_shared<Made>(texts({"red", "blue"}));
   EXPECT_EQ(wrong(dictionary, TSR_READER_TEXT), ", row 2, column \"c\": names value 2 of a dictionary of 2");
 
-  EXPECT_EQ(wrong(texts({"a"}), TSR_READER_INT64),
-            ", column \"c\" holds texts, but whole numbers are wanted: it is of Arrow type string");
+  EXPECT_EQ(wrong(texts({"5", "a"}), TSR_READER_INT64), ", row 2, column \"c\": \"a\" is not a whole number");
+  EXPECT_EQ(wrong(texts({"5", "a"}), TSR_READER_FLOAT64), ", row 2, column \"c\": \"a\" is not a number");
+  EXPECT_EQ(wrong(lists<int32_t>({0, 1}, texts({"a"})), TSR_READER_INT64, true),
+            ", column \"c\" holds texts, but whole numbers are wanted: it is of Arrow type list<: string>");
   EXPECT_EQ(wrong(numbers<int32_t>("i", {1}), TSR_READER_INT64, true),
             ", column \"c\" holds one value for each row, but lists are wanted: it is of Arrow type int32");
   EXPECT_EQ(wrong(missing, TSR_READER_INT64),
@@ -452,8 +454,9 @@ TEST_F(Columnar, WhatIsWrongIsSaidWithFileRowAndColumn) {
   EXPECT_EQ(
       wrong(missing, TSR_READER_INT64, true, true),
       ", column \"c\" holds lists without weights, but weighted ones are wanted: it is of Arrow type list<: int32>");
-  EXPECT_EQ(wrong(numbers<float>("f", {1, -std::numeric_limits<float>::infinity()}), TSR_READER_FLOAT64),
-            ", row 2, column \"c\": -inf is not a number");
+  const Made infinite = numbers<float>("f", {1, -std::numeric_limits<float>::infinity()});
+  EXPECT_EQ(wrong(lists<int32_t>({0, 2}, infinite), TSR_READER_FLOAT64, true),
+            ", row 1, column \"c\": -inf is not a number");
   EXPECT_EQ(wrong(decimals<1>("d:9,2,32", {{100}, {1250}}), TSR_READER_INT64),
             ", row 2, column \"c\": 12.5 is not a whole number");
   EXPECT_EQ(wrong(numbers<int32_t>("ttm", {86400000}), TSR_READER_TEXT),
@@ -507,6 +510,7 @@ std::vector<Typed> typed_numbers() {
       {numbers<uint16_t>("e", {0x3e00, 0x4400}), {"1.5", "4"}, {1.5, 4}},
       {numbers<float>("f", {0.1f, 4, std::nanf("")}), {"0.10000000149011612", "4", "-"}, {0.1f, 4, kNone}},
       {numbers<double>("g", {0.1, 1e-7, -3e6, kNone}), {"0.1", "1e-07", "-3000000", "-"}, {0.1, 1e-7, -3e6, kNone}},
+      {numbers<double>("g", {-kInfinite, 1}), {"-", "1"}, {kNone, 1}},
       {numbers<int64_t>("l", {1, 2}, {false, true}), {"-", "2"}, {kNone, 2}},
       {flags, {"true", "false"}, {1, 0}},
       {decimals<1>("d:9,2,32", {{1250}, {400}, {0}}), {"12.5", "4", "0"}, {12.5, 4, 0}},
@@ -541,6 +545,9 @@ std::vector<Typed> typed_times() {
       {numbers<int64_t>("tsn:America/New_York", {1}), {"1970-01-01 00:00:00.000000001"}, {1}},
       {numbers<int64_t>("tss:", {int64_t{1} << 53}), {"104249991374 07:36:32"}, {0x1p53}},
       {numbers<int64_t>("tDs", {-5, 90}), {"-5", "90"}, {-5, 90}},
+      {numbers<int64_t>("tDm", {1500}), {"1.5"}, {1.5}},
+      {numbers<int64_t>("tDu", {90000000, 250000}, {true, false}), {"90", "-"}, {90, kNone}},
+      {numbers<int64_t>("tDn", {90000000000}), {"90"}, {90}},
       {indexed(numbers<uint8_t>("C", {0}), numbers<int32_t>("tdD", {19753})), {"2024-01-31"}, {19753}},
   };
 }
@@ -553,6 +560,8 @@ std::vector<Typed> typed_texts() {
       {texts({"a", "", "b"}, {true, true, false}), {"a", "-", "-"}, {}},
       {texts<int64_t>({"x", "yz"}), {"x", "yz"}, {}},
       {bytes_of, {"x", "-"}, {}},
+      {texts({"1.50", "", " 2 ", "NA", "true"}), {"1.50", "-", " 2 ", "NA", "true"}, {1.5, kNone, 2, kNone, 1}},
+      {indexed(numbers<int8_t>("c", {1, 0}), texts({"7", "1e3"})), {"1e3", "7"}, {1000, 7}},
       {fixed, {"ab", "-"}, {}},
       {views("vu", {"twelve bytes", "thirteen byte", "", "more than twelve"}),
        {"twelve bytes", "thirteen byte", "-", "more than twelve"},
@@ -699,9 +708,9 @@ TEST_F(Columnar, FilesDifferInTypes) {
   EXPECT_THAT(words_of(three->read(2)[0], 2), ElementsAre("x", "y"));
   EXPECT_EQ(failure([&] {
               three->select(std::vector<ReaderWant>{{"c", TSR_READER_INT64}});
+              three->read(2);
             }),
-            c + ", column \"c\" holds texts, but whole numbers are wanted: it is of Arrow type string; in " + a +
-                " it is of type null");
+            c + ", row 1, column \"c\": \"x\" is not a whole number");
 }
 
 TEST_F(Columnar, FoldersOfADirectory) {

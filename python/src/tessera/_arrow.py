@@ -16,6 +16,7 @@ from ._values import (
     as_lists,
     none_column,
     of_numbers,
+    of_seconds,
     offsets,
     refused_column,
     taken,
@@ -72,8 +73,9 @@ _FLOATS = {"e": "f2", "f": "f4", "g": "f8"}
 _TIMES = {  # how each is stored, and its unit
     "tdD": ("i4", "day"), "tdm": ("i8", "ms"), "tts": ("i4", "time:s"), "ttm": ("i4", "time:ms"),
     "ttu": ("i8", "time:us"), "ttn": ("i8", "time:ns"), "tss": ("i8", "s"), "tsm": ("i8", "ms"), "tsu": ("i8", "us"),
-    "tsn": ("i8", "ns"), "tDs": ("i8", None), "tDm": ("i8", None), "tDu": ("i8", None), "tDn": ("i8", None),
+    "tsn": ("i8", "ns"),
 }  # fmt: skip
+_DURATIONS = {"tDs": 1, "tDm": 10**3, "tDu": 10**6, "tDn": 10**9}  # how many are a second
 _NAMES = [("+s", "struct"), ("+u", "union"), ("ti", "interval")]  # types that are not taken
 _EXTENSIONS = ("", "arrow.json")  # whose values are those that are stored
 _TAKEN = "numbers, decimals, times, texts, dictionaries, lists of them and maps from them to weights are taken"
@@ -190,6 +192,9 @@ def _arrow_column(schema: ArrowSchema, array: ArrowArray, first: int, count: int
     if kind.split(":")[0] in _TIMES:
         stored, unit = _TIMES[kind.split(":")[0]]
         return Column(INT64, _buffer(array, 1, stored, first, count).astype(np.int64), present=present, unit=unit)
+    if kind in _DURATIONS:
+        ticks = _buffer(array, 1, "i8", first, count)
+        return of_seconds(ticks, np.zeros(count, bool) if present is None else present == 0, _DURATIONS[kind])
     if kind in _INTEGERS:
         numbers = of_numbers(_buffer(array, 1, _INTEGERS[kind], first, count).copy())
         numbers.present = present

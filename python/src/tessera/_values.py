@@ -237,14 +237,32 @@ def of_numbers(array: np.ndarray) -> Column:
     return Column(FLOAT32 if narrow else FLOAT64, values, present=present)
 
 
+def of_seconds(ticks: np.ndarray, none: np.ndarray, per_second: int, seconds: int = 1) -> Column:
+    """Durations, of which ``per_second`` ticks are ``seconds``: numbers of seconds, whatever unit they came in."""
+    return of_numbers(np.where(none, np.nan, ticks.astype(np.float64) * seconds / per_second))
+
+
+def _ticks(unit: str, count: int) -> Tuple[int, int]:
+    """How many ticks of a unit of NumPy's durations are how many seconds."""
+    parts = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9, "ps": 10**12, "fs": 10**15, "as": 10**18}
+    if unit in parts:
+        return parts[unit], count
+    long = {"m": 60, "h": 3600, "D": 86400, "W": 7 * 86400}
+    if unit not in long:
+        raise TypeError(f"a timedelta64[{unit}] has no length in seconds: convert it to days or seconds")
+    return 1, count * long[unit]
+
+
 def _of_times(array: np.ndarray) -> Column:
     kind, (unit, count) = array.dtype.kind, np.datetime_data(array.dtype)
     if kind == "M" and (unit not in ("D", "s", "ms", "us", "ns") or count != 1):
         unit = "D" if unit in ("Y", "M", "W") else "s" if unit in ("h", "m", "s") else "ns"
         array = array.astype(f"M8[{unit}]")
     none = np.isnat(array)
+    if kind == "m":
+        return of_seconds(array.astype(np.int64), none, *_ticks(unit, count))
     numbers = np.where(none, 0, array.astype(np.int64))
-    unit = None if kind == "m" else "day" if unit == "D" else unit
+    unit = "day" if unit == "D" else unit
     return Column(INT64, numbers, present=(~none).astype(np.uint8) if none.any() else None, unit=unit)
 
 
@@ -317,7 +335,8 @@ def _of_kind(kind: str, values: List[Any]) -> Column:
     ]  # fmt: skip
     ns = [getattr(v, "nanosecond" if kind == "datetime" else "nanoseconds", 0) for v in values]  # pandas has them
     us = [datetime.timedelta(s.days, s.seconds, s.microseconds) // _US for s in spans]
-    if any(ns):
-        return Column(INT64, np.array([1000 * u + n for u, n in zip(us, ns)], np.int64),
-                      unit="ns" if kind == "datetime" else None)  # fmt: skip
-    return Column(INT64, np.array(us, np.int64), unit="us" if kind == "datetime" else None)
+    per_us, unit = (1000, "ns") if any(ns) else (1, "us")
+    ticks = np.array([per_us * u + (n if per_us > 1 else 0) for u, n in zip(us, ns)], np.int64)
+    if kind == "timedelta":
+        return of_seconds(ticks, np.zeros(len(ticks), bool), per_us * 10**6)
+    return Column(INT64, ticks, unit=unit)
