@@ -363,6 +363,8 @@ TEST_F(CsvData, RowsComeInTheOrderOfAColumn) {
                                         "first value is one");
   folder_.write("a.csv", rows([](int64_t x) { return x == 14 ? std::string() : str_cat(x); }));
   EXPECT_EQ(error(path, kNumbered), folder_.file("a.csv") + ", row 3, column \"at\": there is no value to order by");
+  folder_.write("a.csv", rows([](int64_t x) { return x == 0 ? std::string("NA") : str_cat(x); }));
+  EXPECT_EQ(error(path, kNumbered), folder_.file("a.csv") + ", row 1, column \"at\": there is no value to order by");
 }
 
 // Dates that would sort by their day are refused, or read by the format of their column.

@@ -74,7 +74,8 @@ class Keys {
       for (int64_t row = piece.first; row < piece.first + piece.rows; ++row) {
         const std::string_view text(static_cast<const char*>(v.values) + v.texts[row],
                                     static_cast<size_t>(v.texts[row + 1] - v.texts[row]));
-        if ((v.present != nullptr && v.present[row] == 0) || text.empty())
+        // A word such as NA in the first row must not make texts of all numbers.
+        if ((v.present != nullptr && v.present[row] == 0) || text.empty() || (!form_ && sdk::is_missing_word(text)))
           fail(Code::kInvalidArgument, at.where(row, column_.name), ": there is no value to order by");
         out.push_back(key_of(text, at, row));
       }
