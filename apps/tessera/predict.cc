@@ -318,7 +318,8 @@ class Scores {
   // Data that do not fit are refused before anything is written. `streamed`: samples are not kept. `rows`: number of
   // samples, for progress; 0 if unknown.
   Scores(const PredictArguments& a, const Session& session, const Dataset& set, bool streamed, int64_t rows)
-      : predictor_(*session.predictor),
+      : session_(session),
+        predictor_(*session.predictor),
         set_(set),
         batch_(a.batch),
         fits_(session.model(), set.columns, static_cast<int64_t>(set.dense.size())),
@@ -355,9 +356,12 @@ class Scores {
     if (!metrics.values.empty())
       std::fprintf(stderr, "%s",
                    fitted(metrics_text(metrics, 6, str_cat(" of ", set_.name, which)), STDERR_FILENO).c_str());
+    if (const std::string note = no_auc_note(metrics, set_, session_.model()); !note.empty())
+      std::cerr << wrapped(str_cat("tessera predict: warning: ", note));
   }
 
  private:
+  const Session& session_;
   Predictor& predictor_;
   const Dataset& set_;
   int64_t batch_;

@@ -286,6 +286,10 @@ TEST_F(Values, LabelsAreWordsToo) {
       "row 1, column \"y\": \"good\" is not a number: positive = \"good\" in its [[column]] makes that word 1 and "
       "all others 0");
   EXPECT_EQ(wrong("", "positive = \"yes\"\n"), "row 1, column \"y\": the label is missing");
+  EXPECT_EQ(wrong("YES", "positive = \"Yes\"\n"),
+            "row 1, column \"y\": the label is \"YES\", but positive = \"Yes\" makes only that spelling 1: write one "
+            "spelling into the files");
+  EXPECT_THAT(labels("True,1\nFALSE,1\n", "positive = \"TRUE\"\n"), ElementsAre(1, 0));
   EXPECT_EQ(wrong("NaN", "positive = \"yes\"\n"), "row 1, column \"y\": the label is missing: it is \"NaN\"");
   EXPECT_EQ(wrong("null", ""), "row 1, column \"y\": the label is missing: it is \"null\"");
   EXPECT_THAT(wrong("\"65,5\"", "real = true\n"), HasSubstr("\"65,5\" is not a number: decimal = \",\""));
@@ -319,6 +323,8 @@ TEST_F(Values, NumbersInTextOfAnyCountry) {
             begin +
                 "\"1.234,5\" is not a number with decimal = \",\": strip = \".\" leaves out points that group "
                 "digits");
+  EXPECT_EQ(wrong("0.54", "decimal = \",\"\n"),
+            begin + "\"0.54\" is not a number with decimal = \",\": write a comma there, or leave decimal out");
   EXPECT_THAT(wrong("$12.99", ""), HasSubstr("\"$12.99\" is not a number: strip = \"$\" in its [[column]]"));
   EXPECT_THAT(wrong("12 345,6 \xe2\x82\xac", ""),
               HasSubstr("is not a number: strip = \" \xe2\x82\xac\" and decimal = \",\" in its [[column]]"));

@@ -88,6 +88,24 @@ std::vector<size_t> widths_of(const ModelDescription& model, const std::vector<A
   return out;
 }
 
+std::string no_auc_note(const MetricValues& metrics, const Dataset& data, const ModelDescription& model) {
+  const bool none = std::any_of(metrics.values.begin(), metrics.values.end(), [](const auto& metric) {
+    return metric.first.ends_with("auc") && std::isnan(metric.second);
+  });
+  if (!none) return {};
+  std::string out = str_cat(data.name, ": AUC is not defined, because all labels are the same");
+  if (model.encoding.empty()) return out;
+  const ColumnEncoding encoding(model.encoding);
+  for (const std::string& label : data.labels) {
+    const ColumnConfig* const column = encoding.column(label);
+    if (column != nullptr && !column->positive.empty())
+      out += str_cat("; in \"", label, "\" the word \"", column->positive, "\" counts as 1, and every other as 0");
+    if (column != nullptr && column->threshold)
+      out += str_cat("; in \"", label, "\" a number counts as 1 from ", *column->threshold, " on, and below as 0");
+  }
+  return out;
+}
+
 HeadJudge::HeadJudge(const ModelDescription& model, const std::vector<AskedHead>& heads, bool streamed) {
   for (const AskedHead& head : heads) {
     const ModelOutput& output = model.outputs[head.output];

@@ -30,6 +30,10 @@ std::vector<AskedHead> asked_heads(const ModelDescription& model, const std::vec
 // Values per sample that each output of the model is asked for; 0 if it is not asked.
 std::vector<size_t> widths_of(const ModelDescription& model, const std::vector<AskedHead>& heads);
 
+// Says that labels of one kind have no AUC, and what the model counts as 1, in case the data write it in another way.
+// Empty if all heads have an AUC or none is wanted.
+std::string no_auc_note(const MetricValues& metrics, const Dataset& data, const ModelDescription& model);
+
 // Judges the answers of each head that has a label and one value per sample, or one for each class, by the usual
 // metrics. Their names are those of training, "HEAD.METRIC" if there are several heads.
 class HeadJudge {

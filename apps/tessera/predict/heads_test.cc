@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -130,6 +131,23 @@ TEST(HeadJudge, NamesMetricsAsTrainingDoes) {
   EXPECT_TRUE(judged({1}, {"other"}, false).values.empty());
   EXPECT_EQ(refusal([&] { (void)judged({1}, {"label"}, false); }),
             "the model predicts the label \"kind\", but the data has none of that name");
+}
+
+// A file whose labels are written in another way than in training has only zeros.
+TEST(NoAuc, IsSaidWithWhatCountsAsOne) {
+  ModelDescription model = model_of({{"click", 1, true, "click"}});
+  Dataset data = data_of({"click"});
+  data.name = "may.csv";
+  const MetricValues fine{3, {{"auc", 0.7}, {"logloss", 0.5}}}, none{3, {{"auc", std::nan("")}, {"logloss", 0.5}}};
+  EXPECT_EQ(no_auc_note(fine, data, model), "");
+  EXPECT_EQ(no_auc_note(none, data, model), "may.csv: AUC is not defined, because all labels are the same");
+  const auto with = [&](const std::string& key) {
+    model.encoding =
+        R"({"reader":"csv","words":1,"columns":[{"name":"click","as":"label","table":"click",)" + key + "}]}";
+    return no_auc_note(none, data, model);
+  };
+  EXPECT_THAT(with(R"("positive":"yes")"), HasSubstr("; in \"click\" the word \"yes\" counts as 1, and every other"));
+  EXPECT_THAT(with(R"("threshold":2)"), HasSubstr("; in \"click\" a number counts as 1 from 2 on, and below as 0"));
 }
 
 }  // namespace

@@ -100,7 +100,8 @@ std::string plain_number(const ColumnConfig& c, std::string_view text) {
     if (c.strip.find(character) != std::string::npos) continue;
     if (character == '.' && decimal != '.')
       throw NoNumber(sdk::shown_text(text) + " is not a number with decimal = \"" + c.decimal +
-                     "\": strip = \".\" leaves out points that group digits");
+                     (groups_digits(text, '.') ? "\": strip = \".\" leaves out points that group digits"
+                                               : "\": write a comma there, or leave decimal out"));
     out += character == decimal ? '.' : character;
   }
   return out;

@@ -1,5 +1,7 @@
 // Labels and weights of samples.
+#include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "data/column_numbers.h"
 #include "data/columns.h"
@@ -32,6 +34,11 @@ bool is_missing_label(std::string_view text) {
   return sdk::is_missing_word(text) && !may_be_class;
 }
 
+bool same_letters(std::string_view a, std::string_view b) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](char x, char y) { return lower(x) == lower(y); });
+}
+
 }  // namespace
 
 float Columns::label_of(const Column& column, const BlockRows& at, const tsr_reader_values& v, int64_t row) {
@@ -46,7 +53,12 @@ float Columns::label_of(const Column& column, const BlockRows& at, const tsr_rea
     wrong("the label is missing: it is ", sdk::shown_text(numbers.text(row)));
   if (!c.positive.empty()) {
     Words given(true), wanted(true);
-    return given.of(sdk::trimmed(numbers.text(row))) == wanted.of(c.positive) ? 1.0f : 0.0f;
+    const std::string_view text = sdk::trimmed(numbers.text(row)), one = wanted.of(c.positive);
+    if (given.of(text) == one) return 1.0f;
+    if (same_letters(text, one))
+      wrong("the label is ", sdk::shown_text(text), ", but positive = \"", c.positive,
+            "\" makes only that spelling 1: write one spelling into the files");
+    return 0.0f;
   }
   double value = kMissing;
   try {
