@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "data/id_words.h"
 #include "data/label_toml.h"
 #include "data/odd_texts.h"
 #include "data/toml_text.h"
@@ -193,6 +194,9 @@ std::string other_note(const ColumnSeen& c, const Decision& d) {
                            c.items.gaps() ? "leave empty parts out of the file, and " : "",
                            c.items.parts_separator().size() > 1 ? "write one character between parts, and " : "",
                            "add separator = \"", c.items.parts_separator()[0], "\" and pooling = \"mean\"."));
+  const std::string name = lower(c.name);
+  if (d.dense && c.numbers.least() >= 0 && (name == "weight" || name == "weights" || name == "sample_weight"))
+    return comment("An input. If it says how much each sample counts, write as = \"weight\" and nothing else of it.");
   if (d.dense && d.ids)
     return comment("Whole numbers that repeat often: the column is both a number and an id. Leave out the wrong one.");
   return {};
@@ -251,7 +255,8 @@ std::string other_label(const ColumnSeen& c, const Decision& d, Writer& writer, 
 std::string column_text(const ColumnSeen& c, const Decision& d, Writer& writer, bool any_dense) {
   switch (d.kind) {
     case Decision::Kind::kLeftOut:
-      return strangers_note(c) + comment(str_cat("left out because ", d.reason, ": ", quoted(c.name)));
+      return strangers_note(c) + (c.form == Form::kNumbers ? odd_texts_note(c) : "") +
+             comment(str_cat("left out because ", d.reason, ": ", quoted(c.name)));
     case Decision::Kind::kOtherLabel:
       return other_label(c, d, writer, any_dense);
     case Decision::Kind::kLabel:
@@ -259,7 +264,8 @@ std::string column_text(const ColumnSeen& c, const Decision& d, Writer& writer, 
     case Decision::Kind::kFeature:
       break;
   }
-  return strangers_note(c) + odd_texts_note(c) + feature_note(c, d) + writer.feature(c, d);
+  return strangers_note(c) + odd_texts_note(c) + (d.ids ? id_words_note(c) : "") + feature_note(c, d) +
+         writer.feature(c, d);
 }
 
 }  // namespace

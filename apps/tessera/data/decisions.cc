@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "data/id_words.h"
 #include "data/odd_texts.h"
 #include "data/toml_text.h"
 #include "tessera/error.h"
@@ -170,7 +171,7 @@ void as_feature(const ColumnSeen& c, Decision& d) {
     return;
   }
   const bool few = all_whole(c) && c.exact && c.distinct <= kFewNumbers;
-  d.ids = few || (all_whole(c) && kOften * c.distinct <= c.fields - c.missing) || is_numbering(c);
+  d.ids = few || (all_whole(c) && kOften * c.distinct <= c.fields - c.missing) || is_numbering(c) || is_padded(c);
   d.dense = !few || c.distinct > kOrdered;
   d.buckets = !few;
   d.was_missing = d.dense && c.missing > 0 && static_cast<double>(c.missing) > kMany * static_cast<double>(c.fields);

@@ -183,6 +183,21 @@ std::string likely_date_code(const ColumnSeen& c) {
   return {};
 }
 
+// Says if some times have a zone and others do not.
+std::string zones_note(const ColumnSeen& c) {
+  constexpr size_t kDate = 10;  // characters of 2024-01-31
+  std::string with, without;
+  for (const ListText::Value& v : c.values) {
+    const std::string_view text = sdk::trimmed(v.text);
+    if (!c.time_format.empty() || text.size() <= kDate) continue;
+    const bool zone = text.find_first_of("+-ZU", kDate) != std::string_view::npos;
+    (zone ? with : without) = text;
+  }
+  if (with.empty() || without.empty()) return {};
+  return comment(str_cat("Some of these times have a zone, as ", quoted(with), ", and others have none, as ",
+                         quoted(without), ": these are taken for UTC."));
+}
+
 // True if all numbers are months such as 202401, days such as 20240131, or times such as 20240131221300.
 bool are_compact_dates(const ColumnSeen& c) {
   constexpr double kFirst = 1900, kLast = 2100;
@@ -448,7 +463,8 @@ std::string odd_texts_note(const ColumnSeen& c) {
   if (c.form == Form::kWritten) return units_note(c);
   if (c.form == Form::kTimes) {
     const std::string date = likely_date_code(c);
-    return date.empty() ? "" : comment(date + ": if it stands for a missing value, leave these fields empty.");
+    return zones_note(c) +
+           (date.empty() ? "" : comment(date + ": if it stands for a missing value, leave these fields empty."));
   }
   if (c.form != Form::kNumbers) return {};
   if (are_compact_dates(c))
@@ -457,7 +473,8 @@ std::string odd_texts_note(const ColumnSeen& c) {
   if (std::string note = time_numbers_note(c); !note.empty()) return note;
   const double points = share_of(c, has_point);
   if (points > 0 && points < 1 && share_of(c, grouped_by_points) == points)
-    return comment("Each point stands before three digits. If points group digits, write strip = \".\".");
+    return comment(
+        "Each point stands before three digits. If points group digits, write decimal = \",\" and strip = \".\".");
   const std::string code = exceeds_doubles(c) ? "" : likely_code(c);
   return code.empty() ? "" : comment(code + ": if it stands for a missing value, leave these fields empty.");
 }

@@ -15,6 +15,7 @@
 #include "data/decisions.h"
 #include "data/encoding.h"
 #include "data/history_note.h"
+#include "data/id_words.h"
 #include "data/label_choice.h"
 #include "data/odd_texts.h"
 #include "data/test_choice.h"
@@ -285,11 +286,15 @@ TEST(WrittenNumbers, OfPeople) {
     const char *strip, *decimal;
     double first;
   };
-  const std::vector<Case> cases = {
-      {{"$12.99", "$3"}, "$", "", 12.99},         {{"50%", "7 %"}, "% ", "", 50},
-      {{"1,234", "56"}, ",", "", 1234},           {{"65,5", "4"}, "", ",", 65.5},
-      {{"1.234,56", "7,1"}, ".", ",", 1234.56},   {{"1,234,567.5", "1,000"}, ",", "", 1234567.5},
-      {{"€ -5,25", "€ 100,5"}, "€ ", ",", -5.25}, {{"1 234", "12"}, " ", "", 1234}};
+  const std::vector<Case> cases = {{{"$12.99", "$3"}, "$", "", 12.99},
+                                   {{"50%", "7 %"}, "% ", "", 50},
+                                   {{"1,234", "56"}, ",", "", 1234},
+                                   {{"65,5", "4"}, "", ",", 65.5},
+                                   {{"1.234,56", "7,1"}, ".", ",", 1234.56},
+                                   {{"1,234,567.5", "1,000"}, ",", "", 1234567.5},
+                                   {{"€ -5,25", "€ 100,5"}, "€ ", ",", -5.25},
+                                   {{"1 234", "12"}, " ", "", 1234},
+                                   {{"1.790.435", "790.435", "12"}, ".", ",", 1790435}};
   for (const Case& c : cases) {
     const auto written = written_numbers(c.texts);
     ASSERT_TRUE(written) << c.texts[0];
@@ -297,8 +302,10 @@ TEST(WrittenNumbers, OfPeople) {
     EXPECT_EQ(written->decimal, c.decimal) << c.texts[0];
     EXPECT_EQ(written->read(c.texts[0]), c.first);
   }
-  const std::vector<std::vector<std::string>> none = {{"12", "13.5"}, {"a1,5", "2"},    {"555 1234", "555 1235"},
-                                                      {"2024-01-31"}, {"3,4,5", "1,2"}, {}};
+  const std::vector<std::vector<std::string>> none = {{"12", "13.5"},           {"a1,5", "2"},
+                                                      {"555 1234", "555 1235"}, {"2024-01-31"},
+                                                      {"3,4,5", "1,2"},         {"10.0.0.1", "10.0.0.2"},
+                                                      {"1.790.435", "0.5"},     {}};
   for (const auto& texts : none) EXPECT_FALSE(written_numbers(texts)) << (texts.empty() ? "" : texts[0]);
 }
 
@@ -509,10 +516,32 @@ TEST(OddTexts, AreSaid) {
   };
   EXPECT_THAT(numbers("-999"), HasSubstr("-999 is in 19 of 200 rows"));
   EXPECT_EQ(numbers("61"), "");
-  EXPECT_THAT(one_line(numbers("21.416")), HasSubstr("write strip = \".\""));
+  EXPECT_THAT(one_line(numbers("21.416")), HasSubstr("write decimal = \",\" and strip = \".\""));
   EXPECT_EQ(numbers("21.41"), "");
   EXPECT_TRUE(is_accounting(look("a", 100, [](int i) { return i % 3 == 0 ? str_cat("(", i, ".20)") : str_cat(i); })));
   EXPECT_FALSE(is_accounting(look("a", 100, [](int i) { return str_cat("Toy Story (", 1900 + i, ")"); })));
+}
+
+TEST(IdWords, ThatOtherProgramsReadInAnotherWayAreSaid) {
+  const auto note = [](const std::vector<std::string>& fields) {
+    return one_line(
+        id_words_note(look("a", 200, [&](int i) { return fields[static_cast<size_t>(i) % fields.size()]; })));
+  };
+  for (const auto& codes : {std::vector<std::string>{"007", "123", "045"}, {"01", "02", "10"}, {"0007", "012", "9"}})
+    EXPECT_THAT(note(codes), HasSubstr("has its zeros")) << codes[0];
+  EXPECT_THAT(note({"1e3", "1000", "7"}), HasSubstr("\"1000\" and \"1e3\" are one number and two ids"));
+  EXPECT_THAT(note({"+5", "5", "6"}), HasSubstr("are one number and two ids"));
+  EXPECT_THAT(note({"red", "NA", "blue"}), HasSubstr("\"NA\" is a category of its own, in 67 of 200 rows"));
+  EXPECT_THAT(note({"red", "null"}), HasSubstr("\"null\" is a category"));
+  for (const auto& fine :
+       {std::vector<std::string>{"0", "7", "12"}, {"4", "4.0", "5.00"}, {"0.5", "0.25"}, {"red", "-"}})
+    EXPECT_EQ(note(fine), "") << fine[0];
+}
+
+TEST(Decisions, NumbersWithZerosInFrontAreIdsToo) {
+  const auto ids = [](const auto& field) { return decide({look("station", 600, field)}, Labels()).at(0).ids; };
+  EXPECT_TRUE(ids([](int i) { return str_cat("00", 137 * (i % 73) % 900 + 100); }));
+  EXPECT_FALSE(ids([](int i) { return str_cat(137 * (i % 73) % 900 + 100); }));
 }
 
 TEST(OddTexts, NotationsWithoutAnOrderAreSaid) {
@@ -540,6 +569,12 @@ TEST(OddTexts, NotationsWithoutAnOrderAreSaid) {
   EXPECT_THAT(days("1900-01-01"), HasSubstr("1900-01-01 is in 30 of 300 rows, far from all other dates"));
   EXPECT_EQ(days("2023-01-01"), "");
   const auto numbers = [](const auto& field) { return one_line(odd_texts_note(look("a", 300, field))); };
+  const auto zoned = [&](const char* a, const char* b) {
+    return numbers([&](int i) { return str_cat("2023-01-", 10 + i % 19, "T10:00:00", i % 2 == 0 ? a : b); });
+  };
+  EXPECT_THAT(zoned("", "+02:00"), HasSubstr("others have none, as \"2023-01-"));
+  EXPECT_EQ(zoned("Z", "+02:00"), "");
+  EXPECT_EQ(zoned("", ".5"), "");
   EXPECT_THAT(numbers([](int i) { return str_cat(20100000 + 100 * (i % 12 + 1) + i % 28 + 1); }),
               HasSubstr("look like dates"));
   EXPECT_THAT(numbers([](int i) { return str_cat(201000 + 100 * (i / 12) + i % 12 + 1); }),

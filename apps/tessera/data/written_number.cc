@@ -58,6 +58,7 @@ struct Marks {
   bool blanks = false, commas = false, points = false;
   bool comma_groups = true, point_groups = true;  // true if every such mark separates groups of three
   bool one_comma = true;
+  bool many_points = false;  // a text has several
 };
 
 // Returns false if a text is not a number.
@@ -83,6 +84,7 @@ bool look(std::string text, Marks& m) {
   if (points > 0) {
     m.points = true;
     m.point_groups = m.point_groups && groups_in_threes(text, '.');
+    m.many_points = m.many_points || points > 1;
   }
   return std::any_of(text.begin(), text.end(), digit) && std::all_of(text.begin(), text.end(), [](char c) {
            return digit(c) || c == ',' || c == '.' || c == '-' || c == '+' || c == 'e' || c == 'E';
@@ -120,6 +122,9 @@ std::optional<WrittenNumber> written_numbers(const std::vector<std::string>& tex
     if (!marks.point_groups) return std::nullopt;  // points and commas both separate fractions: two notations
     out.decimal = ",";
     if (marks.points) out.strip += '.';
+  } else if (marks.many_points && marks.point_groups) {
+    out.decimal = ",";
+    out.strip += '.';
   }
   if (out.strip.empty() && out.decimal.empty()) return std::nullopt;
   const bool all = !texts.empty() && std::all_of(texts.begin(), texts.end(),

@@ -206,7 +206,7 @@ std::vector<std::string> time_formats_of(const std::vector<std::string>& texts) 
       }
     }
   }
-  try_format("%a %b %d %H:%M:%S %Y");
+  for (const char* zone : {"", "%z ", "UTC ", "GMT "}) try_format(std::string("%a %b %d %H:%M:%S ") + zone + "%Y");
   try_format("%Y-%m-%d %H");
   return out;
 }
