@@ -347,11 +347,13 @@ TEST_F(CsvData, RowsComeInTheOrderOfAColumn) {
   std::vector<float> up(800), rest(200);
   std::iota(up.begin(), up.end(), 0.0f);
   std::iota(rest.begin(), rest.end(), 800.0f);
-  for (const bool texts : {false, true}) {
-    folder_.write("a.csv", rows([&](int64_t x) { return texts ? day(x) : str_cat(x * 1e6 - 3e8); }));
+  const auto number = [](int64_t x) { return str_cat(x * 1e6 - 3e8); };
+  const auto padded = [](int64_t x) { return str_cat(x % 2 == 0 ? " " : " +", x, " "); };
+  for (const std::string& text : {rows(day), rows(number), rows(padded)}) {
+    folder_.write("a.csv", text);
     const Dataset set = read(path, kNumbered);
-    EXPECT_EQ(joined(epoch_of(set.train, 1, 0, 0, false)), up) << texts;
-    EXPECT_EQ(joined(epoch_of(set.test, 2, 0, 0, false)), rest) << texts;
+    EXPECT_EQ(joined(epoch_of(set.train, 1, 0, 0, false)), up) << text.substr(0, 60);
+    EXPECT_EQ(joined(epoch_of(set.test, 2, 0, 0, false)), rest) << text.substr(0, 60);
   }
   EXPECT_EQ(error(path + "buffer_mib = 0.02\n", kNumbered),
             folder_.file("a.csv") +
@@ -365,6 +367,11 @@ TEST_F(CsvData, RowsComeInTheOrderOfAColumn) {
   EXPECT_EQ(error(path, kNumbered), folder_.file("a.csv") + ", row 3, column \"at\": there is no value to order by");
   folder_.write("a.csv", rows([](int64_t x) { return x == 0 ? std::string("NA") : str_cat(x); }));
   EXPECT_EQ(error(path, kNumbered), folder_.file("a.csv") + ", row 1, column \"at\": there is no value to order by");
+  folder_.write("a.csv", rows([](int64_t x) { return x == 0 ? std::string("start") : str_cat(x); }));
+  EXPECT_THAT(error(path, kNumbered),
+              HasSubstr("has no place after \"start\", the first value, which is not a number"));
+  folder_.write("a.csv", rows([](int64_t x) { return str_cat("$", x); }));
+  EXPECT_THAT(error(path, kNumbered), HasSubstr("looks like a number, but data.order_by would sort it as text"));
 }
 
 // Dates that would sort by their day are refused, or read by the format of their column.

@@ -143,7 +143,9 @@ TEST(NoAuc, IsSaidWithWhatCountsAsOne) {
   EXPECT_EQ(no_auc_note(none, data, model), "may.csv: AUC is not defined, because all labels are the same");
   const auto with = [&](const std::string& key) {
     model.encoding =
-        R"({"reader":"csv","words":1,"columns":[{"name":"click","as":"label","table":"click",)" + key + "}]}";
+        R"({"reader":"csv","words":1,"columns":[{"name":"id","as":"ids","table":"id","ids":"row","rows":2},)"
+        R"({"name":"click","as":"label","table":"click",)" +
+        key + "}]}";
     return no_auc_note(none, data, model);
   };
   EXPECT_THAT(with(R"("positive":"yes")"), HasSubstr("; in \"click\" the word \"yes\" counts as 1, and every other"));

@@ -1,7 +1,6 @@
 #include "data/row_order.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numeric>
 #include <optional>
@@ -10,6 +9,7 @@
 
 #include "data/columns.h"
 #include "data/time_format.h"
+#include "tessera/sdk/number_text.h"
 #include "tessera/sdk/values.h"
 
 namespace tessera::data {
@@ -28,10 +28,8 @@ struct Key {
 enum class KeyForm { kNumber, kTime, kText };
 
 std::optional<Key> number_in(std::string_view text) {
-  Key key;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), key.number);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(key.number)) return std::nullopt;
-  return key;
+  const std::optional<double> number = sdk::number_of(text);
+  return number && std::isfinite(*number) ? std::optional(Key{*number, 0, ""}) : std::nullopt;
 }
 
 // `format` is that of the column's times; empty: ISO 8601.
@@ -55,6 +53,8 @@ std::string unsorted_date(std::string_view text) {
   }
   return "";
 }
+
+bool has_digit(std::string_view text) { return text.find_first_of("0123456789") != std::string_view::npos; }
 
 // Reads the keys of a column block by block. The first value decides the form of all.
 class Keys {
@@ -100,7 +100,8 @@ class Keys {
     fail(Code::kNotFound, column_.key, ": the files have no column \"", column_.name, "\"; they have ", known);
   }
 
-  Key key_of(std::string_view text, const BlockRows& at, int64_t row) {
+  Key key_of(std::string_view whole, const BlockRows& at, int64_t row) {
+    const std::string_view text = sdk::trimmed(whole);
     const bool times = !column_.time_format.empty();
     const std::optional<Key> number = times || form_ == KeyForm::kText ? std::nullopt : number_in(text);
     const std::optional<Key> time =
@@ -120,8 +121,17 @@ class Keys {
         fail(Code::kInvalidArgument, at.where(row, column_.name), ": \"", text, "\" looks like a date, but ",
              column_.key, " would sort it as text: set time_format of its [[column]], as \"", date,
              "\", or write 2024-01-31");
+      if (form == KeyForm::kText && !sdk::number_advice(text).empty())
+        fail(Code::kInvalidArgument, at.where(row, column_.name), ": \"", text, "\" looks like a number, but ",
+             column_.key, " would sort it as text: write digits with a decimal point only");
+      if (form == KeyForm::kText && !has_digit(text)) first_word_ = text;
     }
-    if (*form_ == KeyForm::kText) return {0, 0, std::string(text)};
+    if (*form_ == KeyForm::kText) {
+      if (!first_word_.empty() && (number_in(text) || sdk::time_of(text)))
+        fail(Code::kInvalidArgument, at.where(row, column_.name), ": \"", text, "\" has no place after \"", first_word_,
+             "\", the first value, which is not a number or time to order by");
+      return {0, 0, std::string(whole)};
+    }
     if (form != *form_)
       fail(Code::kInvalidArgument, at.where(row, column_.name), ": \"", text, "\" is not a ",
            *form_ == KeyForm::kNumber ? "number" : "time", " to order by, but the first value is one");
@@ -131,6 +141,7 @@ class Keys {
   ReaderComponent& part_;
   OrderColumn column_;
   std::optional<KeyForm> form_;  // unset before the first value
+  std::string first_word_;       // the first value if it is a text without digits
 };
 
 constexpr const char* kSort = "; raise data.buffer_mib above the size of the data, or sort the files";
