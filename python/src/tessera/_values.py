@@ -6,7 +6,7 @@ from __future__ import annotations
 import datetime
 import decimal
 from dataclasses import dataclass, replace
-from typing import Any, List, Mapping, Optional, Sequence
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
