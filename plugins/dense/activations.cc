@@ -7,9 +7,6 @@
 namespace tessera_dense {
 namespace {
 
-// With this many elements, the work takes longer than waking a thread for it.
-constexpr int64_t kElementsWorthAThread = 16 << 10;
-
 struct ActivationName {
   const char* name;
   Activation f;
@@ -27,13 +24,13 @@ class ActivationPiece : public Piece {
       : Piece(width, width), host_(host), loops_(*choose_loops().of_rows), f_(f), slope_(static_cast<float>(slope)) {}
 
   void forward(const Run& run, const float* x, float* y, float*) override {
-    in_blocks(host_, run.batch * in(), kElementsWorthAThread, [&](int64_t begin, int64_t end, int64_t) {
+    in_blocks(host_, run.batch * in(), kValuesWorthAThread, [&](int64_t begin, int64_t end, int64_t) {
       loops_.activate(f_, end - begin, slope_, x + begin, y + begin);
     });
   }
   void backward(const Run& run, const float* x, const float* dy, float* dx, const float*) override {
     if (!dx) return;
-    in_blocks(host_, run.batch * in(), kElementsWorthAThread, [&](int64_t begin, int64_t end, int64_t) {
+    in_blocks(host_, run.batch * in(), kValuesWorthAThread, [&](int64_t begin, int64_t end, int64_t) {
       loops_.activate_back(f_, end - begin, slope_, x + begin, dy + begin, dx + begin);
     });
   }
@@ -82,43 +79,6 @@ class PreluPiece : public Piece {
   const RowLoops& loops_;
 };
 
-// x * sigmoid(layer_norm(x)): TorchRec's SwishLayerNorm.
-class SwishLayerNormPiece : public Piece {
- public:
-  SwishLayerNormPiece(tessera::sdk::Host host, int64_t width, double eps)
-      : Piece(width, width), host_(host), norm_(make_layer_norm(host, width, eps)), loops_(*choose_loops().of_rows) {
-    for (tessera::sdk::Parameter p : norm_->parameters()) {
-      p.name = "norm." + p.name;
-      parameters_.push_back(p);
-    }
-  }
-  // Keeps the normalised rows and what the norm keeps.
-  int64_t kept(int64_t batch) const override { return batch * in() + norm_->kept(batch); }
-  void forward(const Run& run, const float* x, float* y, float* kept) override {
-    const int64_t n = run.batch * in();
-    norm_->forward(run, x, kept, kept + n);
-    loops_.activate(Activation::kSigmoid, n, 0, kept, y);
-    loops_.multiply(n, y, x, 1, y);
-  }
-  void backward(const Run& run, const float* x, const float* dy, float* dx, const float* kept) override {
-    const int64_t n = run.batch * in();
-    float* gate = gate_.at_least(host_, n);
-    float* inner = inner_.at_least(host_, n);
-    loops_.multiply(n, dy, x, 1, inner);
-    loops_.activate_back(Activation::kSigmoid, n, 0, kept, inner, inner);
-    norm_->backward(run, x, inner, dx, kept + n);
-    if (!dx) return;
-    loops_.activate(Activation::kSigmoid, n, 0, kept, gate);
-    for (int64_t i = 0; i < n; ++i) dx[i] += dy[i] * gate[i];
-  }
-
- private:
-  tessera::sdk::Host host_;
-  std::unique_ptr<Piece> norm_;
-  const RowLoops& loops_;
-  Floats gate_, inner_;
-};
-
 class SoftmaxPiece : public Piece {
  public:
   explicit SoftmaxPiece(int64_t width) : Piece(width, width), loops_(*choose_loops().of_rows) {}
@@ -157,10 +117,6 @@ std::unique_ptr<Piece> make_activation(tessera::sdk::Host host, const char* laye
                        " adds up over the ranks, which this layer does not: use the layer \"", kDice,
                        "\" instead of it or after it, or another activation");
   refuse_activation(layer, name);
-}
-
-std::unique_ptr<Piece> make_swish_layer_norm(tessera::sdk::Host host, int64_t width, double eps) {
-  return std::make_unique<SwishLayerNormPiece>(host, width, eps);
 }
 
 std::unique_ptr<Piece> make_affine(int64_t width, double factor, double offset) {

@@ -63,7 +63,7 @@ void add_mlp(Chain& chain, const Setup& setup, const MlpLayers& shape, const std
       chain.add(make_dice(host, width, kDiceEps, 0.1), name + "activation.");
     else if (activation != "none")
       chain.add(make_activation(host, "mlp", activation, width), name + "activation.");
-    if (shape.dropout() > 0 && k + 1 < shape.count()) chain.add(make_dropout(width, shape.dropout(), k), name);
+    if (shape.dropout() > 0 && k + 1 < shape.count()) chain.add(make_dropout(host, width, shape.dropout(), k), name);
   }
 }
 
@@ -134,7 +134,7 @@ LayerNorm::LayerNorm(const Setup& setup) : ChainLayer(setup, "layer_norm", neede
 
 L2Norm::L2Norm(const Setup& setup) : ChainLayer(setup, "l2_norm", needed_width(setup.options, "l2_norm")) {
   const double eps = positive(setup.options, "l2_norm", "eps", 1e-6);
-  chain_.add(make_l2_norm(needed_width(setup.options, "l2_norm"), eps), "");
+  chain_.add(make_l2_norm(setup.host, needed_width(setup.options, "l2_norm"), eps), "");
 }
 
 SwishLayerNorm::SwishLayerNorm(const Setup& setup)
@@ -156,7 +156,8 @@ Dice::Dice(const Setup& setup) : ChainLayer(setup, kDice, needed_width(setup.opt
 }
 
 Dropout::Dropout(const Setup& setup) : ChainLayer(setup, "dropout", needed_width(setup.options, "dropout")) {
-  chain_.add(make_dropout(needed_width(setup.options, "dropout"), read_rate(setup.options, "rate", 0.5), 0), "");
+  chain_.add(make_dropout(setup.host, needed_width(setup.options, "dropout"), read_rate(setup.options, "rate", 0.5), 0),
+             "");
 }
 
 Softmax::Softmax(const Setup& setup) : ChainLayer(setup, "softmax", needed_width(setup.options, "softmax")) {

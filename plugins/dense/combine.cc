@@ -44,7 +44,8 @@ void Concat::compute_back(const ModuleCall& call) {
 }
 
 Split::Split(const tessera::sdk::Setup& setup)
-    : widths_(setup.options.integers("widths", {})),
+    : host_(setup.host),
+      widths_(setup.options.integers("widths", {})),
       joined_(setup.host, "split_columns", tessera::sdk::joined_width(setup.options)) {
   int64_t all = 0;
   for (const int64_t width : widths_) {
@@ -70,7 +71,7 @@ void Split::forward(const ModuleCall& call, tsr_module_context** context) {
   int64_t at = 0;
   for (size_t k = 0; k < widths_.size(); ++k) {
     float* to = matrix(call.outputs[k], call.batch, widths_[k], "split's output");
-    for (int64_t s = 0; s < call.batch; ++s) std::copy_n(rows + s * width + at, widths_[k], to + s * widths_[k]);
+    copy_columns(host_, call.batch, widths_[k], rows + at, width, to, widths_[k]);
     at += widths_[k];
   }
   if (context) *context = reinterpret_cast<tsr_module_context*>(this);
@@ -83,18 +84,15 @@ void Split::backward(const ModuleCall& call, tsr_module_context*) {
   int64_t at = 0;
   for (size_t k = 0; k < widths_.size(); ++k) {
     const float* from = matrix_or_null(call.grad_outputs[k], call.batch, widths_[k], "a gradient of split");
-    for (int64_t s = 0; s < call.batch; ++s) {
-      if (from)
-        std::copy_n(from + s * widths_[k], widths_[k], to + s * width + at);
-      else
-        std::fill_n(to + s * width + at, widths_[k], 0.0f);
-    }
+    if (from) copy_columns(host_, call.batch, widths_[k], from, widths_[k], to + at, width);
+    for (int64_t s = 0; !from && s < call.batch; ++s) std::fill_n(to + s * width + at, widths_[k], 0.0f);
     at += widths_[k];
   }
   joined_.give(call);
 }
 
-Elementwise::Elementwise(const tessera::sdk::Setup& setup, const char* layer) : layer_(layer), loops_(choose_loops()) {
+Elementwise::Elementwise(const tessera::sdk::Setup& setup, const char* layer)
+    : host_(setup.host), layer_(layer), loops_(choose_loops()) {
   tessera::sdk::joined_width(setup.options);  // the value is not needed, because the inputs give their widths
 }
 
@@ -121,27 +119,45 @@ int64_t Elementwise::size(const ModuleCall& call) const {
 void Sum::compute(const ModuleCall& call) {
   const int64_t n = size(call);
   float* to = matrix(call.outputs[0], call.batch, call.outputs[0].shape[1], "sum's output");
-  std::copy_n(input(call, 0), n, to);
-  for (size_t k = 1; k < call.inputs.size(); ++k) loops_.add(n, input(call, k), to);
+  in_blocks(host_, n, kValuesWorthAThread, [&](int64_t begin, int64_t end, int64_t) {
+    std::copy(input(call, 0) + begin, input(call, 0) + end, to + begin);
+    for (size_t k = 1; k < call.inputs.size(); ++k) loops_.add(end - begin, input(call, k) + begin, to + begin);
+  });
 }
 
 void Sum::compute_back(const ModuleCall& call) {
   const int64_t n = size(call);
   const float* grad =
       matrix(call.grad_outputs[0], call.batch, call.outputs[0].shape[1], "the gradient of sum's output");
-  for (size_t k = 0; k < call.inputs.size(); ++k) {
-    if (float* to = gradient(call, k)) std::copy_n(grad, n, to);
-  }
+  in_blocks(host_, n, kValuesWorthAThread, [&](int64_t begin, int64_t end, int64_t) {
+    for (size_t k = 0; k < call.inputs.size(); ++k) {
+      if (float* to = gradient(call, k)) std::copy(grad + begin, grad + end, to + begin);
+    }
+  });
 }
+
+namespace {
+
+// to = the product of `first` and all inputs other than `but`.
+void multiply_all(tessera::sdk::Host host, const RowLoops& loops, const ModuleCall& call, int64_t n, const float* first,
+                  size_t but, float* to) {
+  in_blocks(host, n, kValuesWorthAThread, [&](int64_t begin, int64_t end, int64_t) {
+    const float* from = first + begin;
+    for (size_t k = 0; k < call.inputs.size(); ++k) {
+      if (k == but) continue;
+      loops.multiply(end - begin, from, input(call, k) + begin, 1, to + begin);
+      from = to + begin;
+    }
+    if (from == first + begin) std::copy(from, from + (end - begin), to + begin);
+  });
+}
+
+}  // namespace
 
 void Hadamard::compute(const ModuleCall& call) {
   const int64_t n = size(call);
   float* to = matrix(call.outputs[0], call.batch, call.outputs[0].shape[1], "product's output");
-  std::copy_n(input(call, 0), n, to);
-  for (size_t k = 1; k < call.inputs.size(); ++k) {
-    const float* x = input(call, k);
-    loops_.of_rows->multiply(n, to, x, 1, to);
-  }
+  multiply_all(host_, *loops_.of_rows, call, n, input(call, 0), 0, to);
 }
 
 // Multiplies the other inputs; dividing the product would fail if an input is 0.
@@ -150,12 +166,7 @@ void Hadamard::compute_back(const ModuleCall& call) {
   const float* grad =
       matrix(call.grad_outputs[0], call.batch, call.outputs[0].shape[1], "the gradient of product's output");
   for (size_t k = 0; k < call.inputs.size(); ++k) {
-    float* to = gradient(call, k);
-    if (!to) continue;
-    std::copy_n(grad, n, to);
-    for (size_t j = 0; j < call.inputs.size(); ++j) {
-      if (j != k) loops_.of_rows->multiply(n, to, input(call, j), 1, to);
-    }
+    if (float* to = gradient(call, k)) multiply_all(host_, *loops_.of_rows, call, n, grad, k, to);
   }
 }
 

@@ -53,6 +53,7 @@ class Split : public tessera::sdk::Module {
   void backward(const tessera::sdk::ModuleCall& call, tsr_module_context*) override;
 
  private:
+  tessera::sdk::Host host_;
   std::vector<int64_t> widths_;
   Joined joined_;
 };
@@ -66,6 +67,7 @@ class Elementwise : public Stateless {
  protected:
   // Elements per input; all inputs have the same shape.
   int64_t size(const tessera::sdk::ModuleCall& call) const;
+  tessera::sdk::Host host_;
   const char* layer_;
   const Loops& loops_;
 };

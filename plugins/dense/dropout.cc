@@ -15,7 +15,8 @@ uint64_t random_key(uint64_t seed, uint64_t stream, int64_t step) {
 
 class DropoutPiece : public Piece {
  public:
-  DropoutPiece(int64_t width, double rate, uint64_t number) : Piece(width, width), rate_(rate), number_(number) {}
+  DropoutPiece(tessera::sdk::Host host, int64_t width, double rate, uint64_t number)
+      : Piece(width, width), host_(host), rate_(rate), number_(number) {}
 
   void forward(const Run& run, const float* x, float* y, float*) override { drop(run, x, y); }
   void backward(const Run& run, const float*, const float* dy, float* dx, const float*) override {
@@ -24,13 +25,15 @@ class DropoutPiece : public Piece {
 
  private:
   void drop(const Run& run, const float* from, float* to) const {
-    const int64_t n = run.batch * in();
-    if (run.call.trains && rate_ > 0)
-      drop_values(run.call, number_, 0, n, rate_, from, to);
-    else
-      std::copy_n(from, n, to);
+    in_blocks(host_, run.batch * in(), kValuesWorthAThread, [&](int64_t begin, int64_t end, int64_t) {
+      if (run.call.trains && rate_ > 0)
+        drop_values(run.call, number_, begin, end - begin, rate_, from + begin, to + begin);
+      else
+        std::copy_n(from + begin, end - begin, to + begin);
+    });
   }
 
+  tessera::sdk::Host host_;
   double rate_;
   uint64_t number_;
 };
@@ -53,8 +56,8 @@ void drop_values(const tessera::sdk::ModuleCall& call, uint64_t stream, int64_t 
   choose_loops().of_rows->drop(n, keys, least, static_cast<float>(1 / (1 - rate)), from, to);
 }
 
-std::unique_ptr<Piece> make_dropout(int64_t width, double rate, uint64_t number) {
-  return std::make_unique<DropoutPiece>(width, rate, number);
+std::unique_ptr<Piece> make_dropout(tessera::sdk::Host host, int64_t width, double rate, uint64_t number) {
+  return std::make_unique<DropoutPiece>(host, width, rate, number);
 }
 
 }  // namespace tessera_dense

@@ -20,6 +20,14 @@ inline bool nothing_comes_back(const tessera::sdk::ModuleCall& call) {
   return true;
 }
 
+// Copies `width` columns of each row. Rows are `stride` and `to_stride` floats apart.
+inline void copy_columns(tessera::sdk::Host host, int64_t rows, int64_t width, const float* from, int64_t stride,
+                         float* to, int64_t to_stride) {
+  in_row_blocks(host, rows, width, [&](int64_t begin, int64_t end) {
+    for (int64_t s = begin; s < end; ++s) std::copy_n(from + s * stride, width, to + s * to_stride);
+  });
+}
+
 class Joined {
  public:
   // `width` is that of all of them together; 0 accepts any. Inputs before `first` do not count.
@@ -59,7 +67,9 @@ class Joined {
   // [batch, width]: the only input, or a copy of all in `memory`.
   const float* rows(const tessera::sdk::ModuleCall& call, Floats& memory) const {
     const float* const all = place(call, memory);
-    join(call, memory, 0, call.batch);
+    if (!one(call))
+      in_row_blocks(host_, call.batch, width_of(call),
+                    [&](int64_t begin, int64_t end) { join(call, memory, begin, end); });
     return all;
   }
   // The same, but rows of several inputs are copied later, by join() of all blocks.
@@ -97,7 +107,10 @@ class Joined {
     if (one(call)) return matrix(gradients[0], call.batch, width, what_.c_str());
     return gradient_.at_least(host_, call.batch * width);
   }
-  void give(const tessera::sdk::ModuleCall& call) const { give(call, 0, call.batch); }
+  void give(const tessera::sdk::ModuleCall& call) const {
+    if (!one(call))
+      in_row_blocks(host_, call.batch, width_of(call), [&](int64_t begin, int64_t end) { give(call, begin, end); });
+  }
   // The same of rows [begin, end). [any-thread]
   void give(const tessera::sdk::ModuleCall& call, int64_t begin, int64_t end) const {
     if (one(call)) return;

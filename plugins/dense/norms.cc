@@ -6,6 +6,16 @@ namespace {
 
 using tessera::sdk::constant;
 
+// Adds the gradients of a norm's weight and bias. Threads share the columns, so that sums have the order of the rows.
+void add_norm_gradients(tessera::sdk::Host host, const RowLoops& loops, const Run& run, int64_t width, const float* x,
+                        const float* dy) {
+  constexpr int64_t kColumns = 32;
+  one_by_one(host, (width + kColumns - 1) / kColumns, run.batch * width >= kValuesWorthAThread, [&](int64_t i) {
+    loops.add_scale_shift(run.batch, width, i * kColumns, std::min(width, (i + 1) * kColumns), x, dy, run.gradients[0],
+                          run.gradients[1]);
+  });
+}
+
 // y = (x - mean) / sqrt(variance + eps) * weight + bias, with the mean and (biased) variance of the row: PyTorch's
 // LayerNorm.
 class LayerNormPiece : public Piece {
@@ -19,25 +29,76 @@ class LayerNormPiece : public Piece {
   int64_t kept(int64_t batch) const override { return batch * (in() + 1); }
 
   void forward(const Run& run, const float* x, float* y, float* kept) override {
-    loops_.standardise(run.batch, in(), eps_, x, kept, kept + run.batch * in());
-    loops_.scale_shift(run.batch, in(), kept, run.parameters[0], run.parameters[1], y);
+    in_row_blocks(host_, run.batch, in(), [&](int64_t begin, int64_t end) {
+      const int64_t at = begin * in(), rows = end - begin;
+      loops_.standardise(rows, in(), eps_, x + at, kept + at, kept + run.batch * in() + begin);
+      loops_.scale_shift(rows, in(), kept + at, run.parameters[0], run.parameters[1], y + at);
+    });
   }
   void backward(const Run& run, const float*, const float* dy, float* dx, const float* kept) override {
-    loops_.add_scale_shift(run.batch, in(), kept, dy, run.gradients[0], run.gradients[1]);
+    add_norm_gradients(host_, loops_, run, in(), kept, dy);
     if (!dx) return;
-    float* g = inner_.at_least(host_, run.batch * in());
-    for (int64_t s = 0; s < run.batch; ++s) loops_.multiply(in(), dy + s * in(), run.parameters[0], 1, g + s * in());
-    loops_.standardise_back(run.batch, in(), kept, kept + run.batch * in(), g, dx);
+    in_row_blocks(host_, run.batch, in(), [&](int64_t begin, int64_t end) {
+      for (int64_t s = begin; s < end; ++s) loops_.multiply(in(), dy + s * in(), run.parameters[0], 1, dx + s * in());
+      const int64_t at = begin * in();
+      loops_.standardise_back(end - begin, in(), kept + at, kept + run.batch * in() + begin, dx + at, dx + at);
+    });
   }
 
  private:
   tessera::sdk::Host host_;
   const RowLoops& loops_;
   float eps_;
-  Floats inner_;
 };
 
-// The same with mean and variance per column: PyTorch's SyncBatchNorm.
+// x * sigmoid(layer_norm(x)): TorchRec's SwishLayerNorm.
+class SwishLayerNormPiece : public Piece {
+ public:
+  SwishLayerNormPiece(tessera::sdk::Host host, int64_t width, double eps)
+      : Piece(width, width), host_(host), loops_(*choose_loops().of_rows), eps_(static_cast<float>(eps)) {
+    parameters_.push_back({"norm.weight", {width}, constant(1)});
+    parameters_.push_back({"norm.bias", {width}});
+  }
+  // Keeps the standardised rows, and 1 / sqrt(variance + eps) of each.
+  int64_t kept(int64_t batch) const override { return batch * (in() + 1); }
+
+  void forward(const Run& run, const float* x, float* y, float* kept) override {
+    in_row_blocks(host_, run.batch, in(), [&](int64_t begin, int64_t end) {
+      const int64_t at = begin * in(), n = (end - begin) * in();
+      loops_.standardise(end - begin, in(), eps_, x + at, kept + at, kept + run.batch * in() + begin);
+      loops_.scale_shift(end - begin, in(), kept + at, run.parameters[0], run.parameters[1], y + at);
+      loops_.activate(Activation::kSigmoid, n, 0, y + at, y + at);
+      loops_.multiply(n, y + at, x + at, 1, y + at);
+    });
+  }
+  void backward(const Run& run, const float* x, const float* dy, float* dx, const float* kept) override {
+    float* of_norm = gradient_.at_least(host_, run.batch * in());
+    const int64_t size = rows_of_block(in());
+    float* scratch = block_.at_least(host_, size * in() * std::max<int64_t>(slots_of(host_, run.batch, size), 1));
+    in_blocks(host_, run.batch, size, [&](int64_t begin, int64_t end, int64_t slot) {
+      const int64_t at = begin * in(), rows = end - begin, n = rows * in();
+      float *norm = scratch + slot * size * in(), *g = of_norm + at;
+      loops_.scale_shift(rows, in(), kept + at, run.parameters[0], run.parameters[1], norm);
+      loops_.multiply(n, dy + at, x + at, 1, g);
+      loops_.activate_back(Activation::kSigmoid, n, 0, norm, g, g);
+      if (!dx) return;
+      for (int64_t s = 0; s < rows; ++s) loops_.multiply(in(), g + s * in(), run.parameters[0], 1, dx + at + s * in());
+      loops_.standardise_back(rows, in(), kept + at, kept + run.batch * in() + begin, dx + at, dx + at);
+      loops_.activate(Activation::kSigmoid, n, 0, norm, norm);
+      loops_.multiply(n, dy + at, norm, 1, norm);
+      loops_.add_scaled(n, 1, norm, dx + at);
+    });
+    add_norm_gradients(host_, loops_, run, in(), kept, of_norm);
+  }
+
+ private:
+  tessera::sdk::Host host_;
+  const RowLoops& loops_;
+  float eps_;
+  Floats gradient_, block_;
+};
+
+// The same as layer norm, with mean and variance per column: PyTorch's SyncBatchNorm.
 class BatchNormPiece : public Piece {
  public:
   BatchNormPiece(int64_t width, double eps, double momentum) : Piece(width, width), statistics_(width, eps, momentum) {
@@ -135,6 +196,9 @@ class DicePiece : public Piece {
 
 std::unique_ptr<Piece> make_layer_norm(tessera::sdk::Host host, int64_t width, double eps) {
   return std::make_unique<LayerNormPiece>(host, width, eps);
+}
+std::unique_ptr<Piece> make_swish_layer_norm(tessera::sdk::Host host, int64_t width, double eps) {
+  return std::make_unique<SwishLayerNormPiece>(host, width, eps);
 }
 std::unique_ptr<Piece> make_batch_norm(int64_t width, double eps, double momentum) {
   return std::make_unique<BatchNormPiece>(width, eps, momentum);

@@ -53,14 +53,14 @@ std::unique_ptr<Piece> make_layer_norm(tessera::sdk::Host host, int64_t width, d
 // Layer norm of each of `groups` equal parts of a row, with one weight and bias for each part, or without any.
 std::unique_ptr<Piece> make_group_norm(tessera::sdk::Host host, int64_t width, int64_t groups, double eps,
                                        bool weights);
-std::unique_ptr<Piece> make_l2_norm(int64_t width, double eps);
+std::unique_ptr<Piece> make_l2_norm(tessera::sdk::Host host, int64_t width, double eps);
 std::unique_ptr<Piece> make_swish_layer_norm(tessera::sdk::Host host, int64_t width, double eps);
 // These two need sums over ranks.
 std::unique_ptr<Piece> make_batch_norm(int64_t width, double eps, double momentum);
 inline constexpr const char* kDice = "dice";
 std::unique_ptr<Piece> make_dice(tessera::sdk::Host host, int64_t width, double eps, double momentum);
 // `number` is that of the dropout within its layer; no two drop the same elements.
-std::unique_ptr<Piece> make_dropout(int64_t width, double rate, uint64_t number);
+std::unique_ptr<Piece> make_dropout(tessera::sdk::Host host, int64_t width, double rate, uint64_t number);
 std::unique_ptr<Piece> make_affine(int64_t width, double factor, double offset);
 std::unique_ptr<Piece> make_softmax(int64_t width);
 

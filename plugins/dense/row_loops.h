@@ -36,8 +36,9 @@ struct RowLoops {
   void (*softmax_back)(int64_t rows, int64_t width, const float* y, const float* dy, float* dx);
   // y = x * weight + bias, for each row.
   void (*scale_shift)(int64_t rows, int64_t width, const float* x, const float* weight, const float* bias, float* y);
-  // Its gradients: adds the sums over the rows of dy * x and of dy.
-  void (*add_scale_shift)(int64_t rows, int64_t width, const float* x, const float* dy, float* dweight, float* dbias);
+  // Its gradients in columns [first, last): adds the sums over the rows of dy * x and of dy.
+  void (*add_scale_shift)(int64_t rows, int64_t width, int64_t first, int64_t last, const float* x, const float* dy,
+                          float* dweight, float* dbias);
   // The sum of a * b.
   float (*dot)(int64_t n, const float* a, const float* b);
   // out += scale * a

@@ -46,17 +46,16 @@ class GroupNormPiece : public Piece {
   int64_t kept(int64_t batch) const override { return batch * (in() + groups_); }
 
   void forward(const Run& run, const float* x, float* y, float* kept) override {
-    const int64_t parts = run.batch * groups_, width = in() / groups_;
+    const int64_t width = in() / groups_;
     float* inverse = kept + run.batch * in();
-    for (int64_t p = 0; p < parts; ++p) standardise_exactly(width, eps_, x + p * width, kept + p * width, inverse + p);
-    if (!weights_) {
-      std::copy_n(kept, run.batch * in(), y);
-      return;
-    }
-    for (int64_t p = 0; p < parts; ++p) {
-      const float factor = run.parameters[0][p % groups_], offset = run.parameters[1][p % groups_];
-      for (int64_t i = p * width; i < (p + 1) * width; ++i) y[i] = kept[i] * factor + offset;
-    }
+    in_row_blocks(host_, run.batch * groups_, width, [&](int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; ++p) {
+        standardise_exactly(width, eps_, x + p * width, kept + p * width, inverse + p);
+        const float factor = weights_ ? run.parameters[0][p % groups_] : 1.0f;
+        const float offset = weights_ ? run.parameters[1][p % groups_] : 0.0f;
+        for (int64_t i = p * width; i < (p + 1) * width; ++i) y[i] = weights_ ? kept[i] * factor + offset : kept[i];
+      }
+    });
   }
   void backward(const Run& run, const float*, const float* dy, float* dx, const float* kept) override {
     const int64_t parts = run.batch * groups_, width = in() / groups_;
@@ -71,9 +70,12 @@ class GroupNormPiece : public Piece {
       }
       g = inner;
     }
+    if (!dx) return;
     const float* inverse = kept + run.batch * in();
-    for (int64_t p = 0; dx && p < parts; ++p)
-      standardise_back_exactly(width, kept + p * width, inverse[p], g + p * width, dx + p * width);
+    in_row_blocks(host_, parts, width, [&](int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; ++p)
+        standardise_back_exactly(width, kept + p * width, inverse[p], g + p * width, dx + p * width);
+    });
   }
 
  private:
@@ -88,33 +90,39 @@ class GroupNormPiece : public Piece {
 // y = x / max(|x|, eps)
 class L2NormPiece : public Piece {
  public:
-  L2NormPiece(int64_t width, double eps) : Piece(width, width), loops_(*choose_loops().of_rows), eps_(eps) {}
+  L2NormPiece(tessera::sdk::Host host, int64_t width, double eps)
+      : Piece(width, width), host_(host), loops_(*choose_loops().of_rows), eps_(eps) {}
   // Keeps the divisor of each row; it is negative if it is eps.
   int64_t kept(int64_t batch) const override { return batch; }
 
   void forward(const Run& run, const float* x, float* y, float* kept) override {
-    for (int64_t s = 0; s < run.batch; ++s) {
-      double sum = 0;
-      for (int64_t i = s * in(); i < (s + 1) * in(); ++i) sum += double{x[i]} * double{x[i]};
-      const double norm = std::sqrt(sum);
-      kept[s] = static_cast<float>(norm < eps_ ? -eps_ : norm);
-      loops_.scale(in(), 1 / std::fabs(kept[s]), x + s * in(), y + s * in());
-    }
+    in_row_blocks(host_, run.batch, in(), [&](int64_t begin, int64_t end) {
+      for (int64_t s = begin; s < end; ++s) {
+        double sum = 0;
+        for (int64_t i = s * in(); i < (s + 1) * in(); ++i) sum += double{x[i]} * double{x[i]};
+        const double norm = std::sqrt(sum);
+        kept[s] = static_cast<float>(norm < eps_ ? -eps_ : norm);
+        loops_.scale(in(), 1 / std::fabs(kept[s]), x + s * in(), y + s * in());
+      }
+    });
   }
   // dx = (dy - y (y . dy)) / |x|, or dy / eps
   void backward(const Run& run, const float* x, const float* dy, float* dx, const float* kept) override {
     if (!dx) return;
-    for (int64_t s = 0; s < run.batch; ++s) {
-      const int64_t at = s * in();
-      const float factor = 1 / std::fabs(kept[s]);
-      loops_.scale(in(), factor, dy + at, dx + at);
-      if (kept[s] < 0) continue;
-      const float along = loops_.dot(in(), x + at, dy + at) * factor * factor * factor;
-      loops_.add_scaled(in(), -along, x + at, dx + at);
-    }
+    in_row_blocks(host_, run.batch, in(), [&](int64_t begin, int64_t end) {
+      for (int64_t s = begin; s < end; ++s) {
+        const int64_t at = s * in();
+        const float factor = 1 / std::fabs(kept[s]);
+        loops_.scale(in(), factor, dy + at, dx + at);
+        if (kept[s] < 0) continue;
+        const float along = loops_.dot(in(), x + at, dy + at) * factor * factor * factor;
+        loops_.add_scaled(in(), -along, x + at, dx + at);
+      }
+    });
   }
 
  private:
+  tessera::sdk::Host host_;
   const RowLoops& loops_;
   double eps_;
 };
@@ -125,6 +133,8 @@ std::unique_ptr<Piece> make_group_norm(tessera::sdk::Host host, int64_t width, i
                                        bool weights) {
   return std::make_unique<GroupNormPiece>(host, width, groups, eps, weights);
 }
-std::unique_ptr<Piece> make_l2_norm(int64_t width, double eps) { return std::make_unique<L2NormPiece>(width, eps); }
+std::unique_ptr<Piece> make_l2_norm(tessera::sdk::Host host, int64_t width, double eps) {
+  return std::make_unique<L2NormPiece>(host, width, eps);
+}
 
 }  // namespace tessera_dense

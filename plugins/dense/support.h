@@ -56,4 +56,16 @@ void in_blocks(tessera::sdk::Host host, int64_t n, int64_t size, Body&& body) {
   });
 }
 
+// With this many values, a loop over them takes longer than waking a thread for it. They fit into a core's caches.
+constexpr int64_t kValuesWorthAThread = 16 << 10;
+// Rows of a block of so many values.
+inline int64_t rows_of_block(int64_t width) {
+  return std::max<int64_t>(kValuesWorthAThread / std::max<int64_t>(width, 1), 1);
+}
+// Calls body(begin, end) for blocks of rows, on the host's threads.
+template <class Body>
+void in_row_blocks(tessera::sdk::Host host, int64_t rows, int64_t width, Body&& body) {
+  in_blocks(host, rows, rows_of_block(width), [&](int64_t begin, int64_t end, int64_t) { body(begin, end); });
+}
+
 }  // namespace tessera_dense

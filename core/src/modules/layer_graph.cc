@@ -37,7 +37,7 @@ struct Value {
   Tensor now = {};      // [rows, width], while a step needs it
   Tensor offsets = {};  // of a sequence, likewise
   Tensor grad = {};
-  Tensor memory = {};  // of `grad`; only grows; unused where the only user's gradient is the whole
+  Tensor memory = {};  // of a `grad` that is no layer's; only grows
 };
 
 // each(where the columns begin in a row of `stride`, where they begin in a matrix of their own), row by row.
@@ -115,8 +115,10 @@ struct LayerGraph::Impl {
     std::vector<Tensor> grads;  // of the outputs
   };
 
-  explicit Impl(const ModelGraph& graph) : groups(sequence_names(graph)), sequences(graph.sequences.size()) {}
+  Impl(const Runtime& the_runtime, const ModelGraph& graph)
+      : runtime(the_runtime), groups(sequence_names(graph)), sequences(graph.sequences.size()) {}
 
+  const Runtime& runtime;
   LayerGraphOptions options;
   SequenceGroups groups;
   std::vector<Value> values;
@@ -158,6 +160,7 @@ struct LayerGraph::Impl {
     return out;
   }
   void add_gradient(const Columns& columns, const Tensor& grad, bool of_layer);
+  void add(const Tensor& from, const Tensor& to) const;
   std::vector<tsr_value> described(const std::vector<Columns>& inputs, const SequenceGroups& as) const;
   std::vector<tsr_value> outputs_of(const DenseLayer& layer, const LayerSpec& spec, const std::vector<Columns>& inputs);
   std::string text_of(const Columns& columns, const std::string& name) const;
@@ -166,6 +169,21 @@ struct LayerGraph::Impl {
   void take_sequences(const std::vector<DenseInput>& given, int64_t batch);
   void take_ids(const std::vector<DenseInput>& given, int64_t batch);
 };
+
+// to += from, matrices of one shape.
+void LayerGraph::Impl::add(const Tensor& from, const Tensor& to) const {
+  constexpr int64_t kBlock = 16 << 10;  // values that are worth a thread
+  const int64_t n = to.numel(), blocks = (n + kBlock - 1) / kBlock;
+  const auto add_block = [&](int64_t i) {
+    const float* a = from.data<float>();
+    float* b = to.data<float>();
+    for (int64_t k = i * kBlock; k < std::min(n, (i + 1) * kBlock); ++k) b[k] += a[k];
+  };
+  if (blocks > 1)
+    runtime.parallel_for(blocks, add_block);
+  else
+    add_block(0);
+}
 
 // Gradients accumulate. The first one is stored without a copy if it is alone, or if it is a layer's, because only this
 // graph uses the memory to which the others are then added.
@@ -178,6 +196,7 @@ void LayerGraph::Impl::add_gradient(const Columns& columns, const Tensor& grad, 
     return;
   }
   TESSERA_CHECK(!options.stream, "only the host adds gradients up");
+  if (whole(columns) && !first) return add(grad, value.grad);
   if (first) value.grad = ensure(value.memory, value.rows, value.width);
   float* to = value.grad.data<float>();
   const float* from = grad.data<float>();
@@ -310,7 +329,7 @@ void LayerGraph::Impl::check_apart(const ModelGraph& graph) const {
 }
 
 LayerGraph::LayerGraph(const Runtime& runtime, const ModelGraph& graph, const LayerGraphOptions& options)
-    : impl_(std::make_unique<Impl>(graph)) {
+    : impl_(std::make_unique<Impl>(runtime, graph)) {
   Impl& m = *impl_;
   m.options = options;
   const GraphWiring wiring = wire(graph);
