@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cmath>
+#include <utility>
 
 #include "dropout.h"
 
@@ -277,20 +278,27 @@ void Attention::make_logits(const Inputs& in, const Tile& tile, const Visible& s
   }
 }
 
-// weights [rows, keys], zero for invisible rows.
-void Attention::weigh(const Tile& tile, const Visible& sees, const float* logits, float* weights) const {
+// weights [rows, keys], zero for invisible rows, may be the logits. Otherwise the logits become the slopes of silu.
+void Attention::weigh(const Tile& tile, const Visible& sees, float* logits, float* weights) const {
   const int64_t keys = tile.keys();
-  if (weights != logits) std::copy_n(logits, tile.rows() * keys, weights);
+  const float each = kind_ == Kind::kSoftmax ? 1 : 1 / static_cast<float>(length_);
   for (int64_t i = tile.begin; i < tile.end; ++i) {
     const Part part = part_of(sees, i, tile.first_key);
-    float* row = weights + (i - tile.begin) * keys;
-    clear_invisible(part, keys, row);
-    const Together both(part, row);
+    float *from = logits + (i - tile.begin) * keys, *to = weights + (i - tile.begin) * keys;
+    const bool slopes = kind_ == Kind::kSilu && weights != logits;
+    if (weights != logits && !slopes) std::copy_n(from, keys, to);
+    clear_invisible(part, keys, to);
+    const Together both(part, slopes ? from : to);
+    float *x = both.begin(), *y = to + part.first;
     if (kind_ == Kind::kSoftmax) {
-      loops_.softmax(1, part.count(), both.begin(), both.begin());
+      loops_.softmax(1, part.count(), x, x);
+    } else if (kind_ == Kind::kLinear) {
+      loops_.scale(part.count(), each, x, x);
+    } else if (slopes) {
+      loops_.silu_and_slope(part.count(), each, x, y);
+      if (part.apart() && part.self != part.last) to[part.self] = std::exchange(to[part.last], 0.0f);
     } else {
-      if (kind_ == Kind::kSilu) loops_.activate(Activation::kSilu, part.count(), 0, both.begin(), both.begin());
-      loops_.scale(part.count(), 1 / static_cast<float>(length_), both.begin(), both.begin());
+      loops_.silu(part.count(), each, x, x);
     }
   }
 }
@@ -298,8 +306,8 @@ void Attention::weigh(const Tile& tile, const Visible& sees, const float* logits
 void Attention::drop(const ModuleCall& call, const Tile& tile, const float* from, float* to) const {
   for (int64_t i = 0; i < tile.rows(); ++i) {
     const int64_t row = (tile.base + tile.begin + i) * heads_ + tile.head;  // not of the queries: "last_rows" has fewer
-    drop_values(call, static_cast<uint64_t>(row), tile.first_key, tile.keys(), dropout_, from + i * tile.keys(),
-                to + i * tile.keys());
+    Dropper(call, static_cast<uint64_t>(row), dropout_)
+        .drop(tile.first_key, tile.keys(), from + i * tile.keys(), to + i * tile.keys());
   }
 }
 
@@ -315,10 +323,12 @@ void Attention::weigh_back(const Tile& tile, const Visible& sees, const Scratch&
       const Together weights(part, scratch.weights + at);
       loops_.softmax_back(1, part.count(), weights.begin(), gradients.begin(), gradients.begin());
     } else {
-      const Together logits(part, scratch.logits + at);
+      const Together slopes(part, scratch.logits + at);
+      const float each = 1 / static_cast<float>(length_);
       if (kind_ == Kind::kSilu)
-        loops_.activate_back(Activation::kSilu, part.count(), 0, logits.begin(), gradients.begin(), gradients.begin());
-      loops_.scale(part.count(), 1 / static_cast<float>(length_), gradients.begin(), gradients.begin());
+        loops_.multiply(part.count(), gradients.begin(), slopes.begin(), each, gradients.begin());
+      else
+        loops_.scale(part.count(), each, gradients.begin(), gradients.begin());
     }
   }
 }

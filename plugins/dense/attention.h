@@ -77,7 +77,7 @@ class Attention : public tessera::sdk::Module {
   template <class Body>
   void for_tiles(const Inputs& in, const Body& body);
   void make_logits(const Inputs& in, const Tile& tile, const Visible& sees, float* logits) const;
-  void weigh(const Tile& tile, const Visible& sees, const float* logits, float* weights) const;
+  void weigh(const Tile& tile, const Visible& sees, float* logits, float* weights) const;
   void weigh_back(const Tile& tile, const Visible& sees, const Scratch& scratch) const;
   void add_bias_gradients(const Inputs& in, const Tile& tile, const Visible& sees, const float* dlogits,
                           const Gradients& grads) const;

@@ -155,11 +155,6 @@ Dice::Dice(const Setup& setup) : ChainLayer(setup, kDice, needed_width(setup.opt
   chain_.add(make_dice(setup.host, needed_width(setup.options, kDice), eps, momentum), "");
 }
 
-Dropout::Dropout(const Setup& setup) : ChainLayer(setup, "dropout", needed_width(setup.options, "dropout")) {
-  chain_.add(make_dropout(setup.host, needed_width(setup.options, "dropout"), read_rate(setup.options, "rate", 0.5), 0),
-             "");
-}
-
 Softmax::Softmax(const Setup& setup) : ChainLayer(setup, "softmax", needed_width(setup.options, "softmax")) {
   chain_.add(make_softmax(needed_width(setup.options, "softmax")), "");
 }

@@ -103,10 +103,6 @@ class Dice : public ChainLayer {
   static constexpr uint32_t kFlags = TSR_MODULE_SUMS_OVER_RANKS;
   explicit Dice(const tessera::sdk::Setup& setup);
 };
-class Dropout : public ChainLayer {
- public:
-  explicit Dropout(const tessera::sdk::Setup& setup);
-};
 class Softmax : public ChainLayer {
  public:
   explicit Softmax(const tessera::sdk::Setup& setup);

@@ -1,4 +1,4 @@
-// Layers without parameters that combine inputs: concat, sum, product, matmul, fm.
+// Layers without parameters that combine inputs: concat, dropout, sum, product, matmul, fm.
 #pragma once
 
 #include <vector>
@@ -40,6 +40,24 @@ class Concat : public Stateless {
  private:
   void compute(const tessera::sdk::ModuleCall& call) override;
   void compute_back(const tessera::sdk::ModuleCall& call) override;
+  Joined joined_;
+};
+
+// "dropout": the inputs side by side, of which training drops values. Option "rate" (0.5).
+class Dropout : public Stateless {
+ public:
+  explicit Dropout(const tessera::sdk::Setup& setup);
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override {
+    return {tessera::sdk::Value{joined_.width_of(inputs)}};
+  }
+
+ private:
+  void compute(const tessera::sdk::ModuleCall& call) override;
+  void compute_back(const tessera::sdk::ModuleCall& call) override;
+  void pass(const tessera::sdk::ModuleCall& call, std::span<const DLTensor> parts, const DLTensor& whole,
+            bool back) const;
+  tessera::sdk::Host host_;
+  double rate_;
   Joined joined_;
 };
 

@@ -24,6 +24,10 @@ struct RowLoops {
   void (*activate)(Activation f, int64_t n, float slope, const float* x, float* y);
   // dx = dy * f'(x). dx may be dy.
   void (*activate_back)(Activation f, int64_t n, float slope, const float* x, const float* dy, float* dx);
+  // y = c * silu(x)
+  void (*silu)(int64_t n, float c, const float* x, float* y);
+  // y = c * silu(x), and x becomes silu'(x).
+  void (*silu_and_slope)(int64_t n, float c, float* x, float* y);
   // For each row of `width`: y = (x - mean) * inverse, so that its mean is 0 and its variance 1 except for eps. Also
   // stores `inverse` of each row.
   void (*standardise)(int64_t rows, int64_t width, float eps, const float* x, float* y, float* inverse);

@@ -218,7 +218,7 @@ void MaskRows::draw(const ModuleCall& call, float* masked) const {
   if (call.trains) {
     // Dropout of ones gives zeros where it drops.
     std::fill_n(masked, count, 1.0F);
-    drop_values(call, 0, 0, count, rate_, masked, masked);
+    Dropper(call, 0, rate_).drop(0, count, masked, masked);
     for (int64_t r = 0; r < count; ++r) masked[r] = masked[r] == 0 ? 1.0F : 0.0F;
     return;
   }

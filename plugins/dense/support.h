@@ -8,12 +8,12 @@
 
 namespace tessera_dense {
 
-// Floats from the host that grow and never shrink.
+// Floats from the host that grow and never shrink. Batches of sequences vary, so they grow by more than is needed.
 class Floats {
  public:
   float* at_least(tessera::sdk::Host host, int64_t count) {
-    const uint64_t bytes = static_cast<uint64_t>(count) * sizeof(float);
-    if (buffer_.bytes() < bytes) buffer_ = tessera::sdk::Buffer(host, bytes);
+    const uint64_t bytes = static_cast<uint64_t>(count) * sizeof(float), before = buffer_.bytes();
+    if (before < bytes) buffer_ = tessera::sdk::Buffer(host, before > 0 ? bytes + bytes / 4 / 64 * 64 : bytes);
     return data();
   }
   float* data() const { return buffer_.data<float>(); }

@@ -99,9 +99,10 @@ struct DenseLayer::Impl {
   Tensor empty(const Shape& shape) const {
     return options.stream ? options.stream->empty(shape) : Tensor::empty(shape);
   }
-  // At least so many values; what was in a buffer that grows is lost.
+  // At least so many values; what was in a buffer that grows is lost. Batches of sequences vary, so it grows by more.
   void ensure(Tensor& buffer, int64_t numel) const {
-    if (!buffer.defined() || buffer.numel() < numel) buffer = empty({std::max<int64_t>(numel, 1)});
+    if (!buffer.defined() || buffer.numel() < numel)
+      buffer = empty({std::max<int64_t>(numel + (buffer.defined() ? numel / 4 : 0), 1)});
   }
   void clear(const Tensor& tensor) const {
     if (options.stream)

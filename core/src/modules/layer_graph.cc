@@ -136,7 +136,9 @@ struct LayerGraph::Impl {
     return options.stream ? options.stream->empty(shape) : Tensor::empty(shape);
   }
   Tensor ensure(Tensor& memory, int64_t rows, int64_t width) const {
-    if (!memory.defined() || memory.numel() < rows * width) memory = empty({std::max<int64_t>(1, rows * width)});
+    const int64_t n = rows * width;
+    if (!memory.defined() || memory.numel() < n)
+      memory = empty({std::max<int64_t>(1, n + (memory.defined() ? n / 4 : 0))});
     return memory.first({rows, width});
   }
   size_t first_ids() const { return kFirstSequence + sequences; }
