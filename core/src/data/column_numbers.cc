@@ -55,16 +55,16 @@ int64_t unit_of(const std::string& take) {
   return take == "days" ? kDay : take == "hours" ? 3600 * kSecond : take == "minutes" ? 60 * kSecond : 0;
 }
 
-double counted(int64_t nanoseconds, const ColumnConfig& c) {
-  const int64_t from = nanoseconds - (c.since.empty() ? 0 : sdk::time_of(c.since)->nanoseconds);
+double counted(int64_t nanoseconds, const ColumnConfig& c, int64_t since) {
+  const int64_t from = nanoseconds - since;
   const int64_t unit = unit_of(c.take), whole = floor_divided(from, unit);
   if (from < 0 && !c.since.empty()) throw NoNumber(str_cat("the time is earlier than since = \"", c.since, '"'));
   return static_cast<double>(whole) + static_cast<double>(from - whole * unit) / static_cast<double>(unit);
 }
 
-double taken_of(int64_t nanoseconds, const ColumnConfig& c) {
+double taken_of(int64_t nanoseconds, const ColumnConfig& c, int64_t since) {
   const std::string& take = c.take;
-  if (counts_time(c)) return counted(nanoseconds, c);
+  if (counts_time(c)) return counted(nanoseconds, c, since);
   const int64_t day = floor_divided(nanoseconds, kDay);
   if (take == "hour") return static_cast<double>((nanoseconds - day * kDay) / (3600 * kSecond));
   if (take == "weekday") return static_cast<double>((day % 7 + 10) % 7);  // 0 is Monday; day 0 was a Thursday
@@ -120,12 +120,14 @@ bool numbers_in_text(const ColumnConfig& c) {
   return c.take != "value" || !c.decimal.empty() || !c.strip.empty() || !c.missing_words.empty();
 }
 
-double number_in(const ColumnConfig& c, std::string_view text) {
+int64_t since_of(const ColumnConfig& c) { return c.since.empty() ? 0 : sdk::time_of(c.since)->nanoseconds; }
+
+double number_in(const ColumnConfig& c, std::string_view text, int64_t since) {
   const std::string_view field = sdk::trimmed(text);
   const bool missing = is_missing(c, field);
   if (c.take == "missing") return missing ? 1 : 0;
   if (missing) return kMissing;
-  if (takes_time(c)) return taken_of(time_in(field, c.time_format), c);
+  if (takes_time(c)) return taken_of(time_in(field, c.time_format), c, since);
   const bool written = !c.decimal.empty() || !c.strip.empty();
   const auto number = sdk::number_of(written ? std::string_view(plain_number(c, field)) : field);
   if (!number) throw NoNumber(sdk::no_number(text));

@@ -31,21 +31,27 @@ int64_t rows_taken(const ColumnConfig& column);
 bool numbers_in_text(const ColumnConfig& column);
 
 // The number in a field, after `take`, `decimal` and `strip`. kMissing: the field is empty or holds a word for a
-// missing value. Throws NoNumber.
-double number_in(const ColumnConfig& column, std::string_view text);
+// missing value. `since` is since_of() the column. Throws NoNumber.
+double number_in(const ColumnConfig& column, std::string_view text, int64_t since);
+// The column's `since`, in nanoseconds from 1970 on; 0 if it has none.
+int64_t since_of(const ColumnConfig& column);
 
 // One block of a column whose values have the type `type`.
 class ColumnNumbers {
  public:
   ColumnNumbers(const ColumnConfig& column, int32_t type, const tsr_reader_values& values)
-      : column_(column), type_(type), values_(values), counts_missing_(column.take == "missing") {}
+      : column_(column),
+        since_(since_of(column)),
+        type_(type),
+        values_(values),
+        counts_missing_(column.take == "missing") {}
   // Value i; without lists it belongs to row i. kMissing: there is no value, or it is not finite. Throws NoNumber.
   double at(int64_t i) const {
     const bool there = values_.lists != nullptr || values_.present == nullptr || values_.present[i] != 0;
     if (!there) return counts_missing_ ? 1 : kMissing;
     if (type_ == TSR_READER_FLOAT64) return finite(static_cast<const double*>(values_.values)[i]);
     if (type_ == TSR_READER_FLOAT32) return finite(static_cast<double>(static_cast<const float*>(values_.values)[i]));
-    return number_in(column_, text(i));
+    return number_in(column_, text(i), since_);
   }
   // Only for columns that are read as text.
   std::string_view text(int64_t i) const {
@@ -57,6 +63,7 @@ class ColumnNumbers {
   static double finite(double value) { return std::isfinite(value) ? value : kMissing; }
 
   const ColumnConfig& column_;
+  int64_t since_;
   int32_t type_;
   const tsr_reader_values& values_;
   bool counts_missing_;

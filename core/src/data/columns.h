@@ -69,6 +69,8 @@ class Columns {
   Columns(const std::string& json, const std::string& source);
   std::string json() const;
   const std::string& reader() const { return reader_; }  // of the training data
+  // Adds an option to the reader's name, unless it is empty.
+  void settle(const std::string& option);
   // kInvalidArgument: the config's columns differ from these, or are read in another way.
   void require_same(const Columns& config) const;
 

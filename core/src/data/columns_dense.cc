@@ -105,7 +105,8 @@ float Columns::dense_value(const std::string& name, double value) const {
 
 double Columns::dense_number(const std::string& name, std::string_view text) const {
   try {
-    return number_in(named(name).config, text);
+    const ColumnConfig& config = named(name).config;
+    return number_in(config, text, since_of(config));
   } catch (const NoNumber& e) {
     fail(Code::kInvalidArgument, e.what());
   }

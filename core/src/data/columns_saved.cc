@@ -122,6 +122,13 @@ nlohmann::ordered_json Columns::described(const Column& column) {
   return j;
 }
 
+void Columns::settle(const std::string& option) {
+  if (option.empty()) return;
+  const size_t at = std::min(reader_.find_first_of("?("), reader_.size());
+  const bool more = at < reader_.size() && reader_[at] == '?';
+  reader_.insert(more ? at + 1 : at, more ? option + "&" : "?" + option);
+}
+
 void Columns::require_same(const Columns& config) const {
   constexpr const char* kWhat = "a model keeps its columns: leave them as they were, or train a new model";
   for (const Column& c : config.columns_) {

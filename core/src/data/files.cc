@@ -338,6 +338,7 @@ Dataset read_files(const Runtime& runtime, const Config& config, const std::stri
   const Budget budget(data.buffer_mib);
   ColumnFiles train{open(runtime, data.reader, data.path, budget), nullptr}, test;
   columns.meet(train.part->columns(), needs_label);
+  if (encoding.empty()) columns.settle(train.part->settled());
   const int64_t files = train.part->files(), test_files_begin = files - form.test_files,
                 train_files_end = test_files_begin - form.validation_files;
   Parts parts{.files = pieces_of(*train.part, 0, train_files_end, data.limit)};

@@ -1,7 +1,9 @@
 #include "data/reader_component.h"
 
 #include "tessera/abi/draft/arriving.h"
+#include "tessera/abi/draft/histories.h"
 #include "tessera/calls.h"
+#include "tessera/sdk/structs.h"
 
 namespace tessera::data {
 namespace {
@@ -73,6 +75,15 @@ std::string ReaderComponent::file(int64_t i) const {
   AbiError error;
   error.check(api().file(part_->self(), i, &path, error.out()));
   return path;
+}
+
+std::string ReaderComponent::settled() const {
+  const auto* const histories = part_->extension<tsr_reader_histories>(TSR_READER_HISTORIES);
+  if (histories == nullptr || sdk::read_struct(*histories).settled == nullptr) return "";
+  const std::lock_guard lock(mutex_);
+  const char* option = nullptr;
+  plugin::call({*part_, "settled"}, histories->settled, part_->self(), &option);
+  return option;
 }
 
 void ReaderComponent::select(const std::vector<WantedColumn>& wants) {

@@ -50,6 +50,8 @@ class ReaderComponent {
   std::vector<FileColumn> columns() const { return columns_of(*part_); }  // of the first file
   // Columns of the first file that cannot be read; `about` gives their type.
   std::vector<FileColumn> unreadable_columns() const;
+  // An option for the reader of a model that is trained on these files; empty: none.
+  std::string settled() const;
   // Selects the columns that read() gives. kNotFound: there is no column of that name.
   void select(const std::vector<WantedColumn>& wants);
   // Calls body(values) with one entry for each selected column, valid during the call. [any-thread]; calls are

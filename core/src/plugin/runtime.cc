@@ -85,7 +85,13 @@ struct Runtime::Impl {
 void Runtime::Impl::discover(const plugin::SearchPath& path, bool trust_all) {
   for (const plugin::SearchPath::Directory& d : path.directories) {
     searched.push_back(d.problem.empty() ? d.path : d.path + " (" + d.problem + ")");
-    if (!d.problem.empty()) continue;
+    if (!d.problem.empty()) {
+      if (!d.installed)
+        host.log(TSR_LOG_WARNING, str_cat("the plugin directory ", d.path, " ", d.problem, ", so nothing is loaded ",
+                                          "from it: correct plugins.path or TESSERA_PLUGIN_PATH")
+                                      .c_str());
+      continue;
+    }
     for (const std::string& file : plugin::plugin_files(d.path)) add_file(file, trust_all, d.installed);
   }
 }

@@ -44,7 +44,8 @@ ArrivingHistories::ArrivingHistories(const HistoryOptions& options, const KeptLi
       lists_(lists),
       inner_(inner),
       api_(arriving_of(inner)),
-      skips_(tessera::sdk::extension_of<tsr_reader_skips>(inner, TSR_READER_SKIPS)) {
+      skips_(tessera::sdk::extension_of<tsr_reader_skips>(inner, TSR_READER_SKIPS)),
+      keys_(options.time_form) {
   const auto refuse = [&](const char* key, const char* why) {
     fail(TSR_INVALID_ARGUMENT, key, " does not go with rows that arrive, which \"", inner.component->id,
          "\" reads: ", why);

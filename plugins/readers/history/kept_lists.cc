@@ -58,7 +58,7 @@ void KeptLists::begin(const std::vector<std::string_view>& lists, int64_t most_b
     chosen_.push_back({*source, HistoryColumn(TSR_READER_TEXT)});
     all |= source->seen;
   }
-  times_ = {};
+  times_ = TimeKeys(options_.time_form);
   events_.start(options_, options_.columns.size(), 0, all, most_bytes);
 }
 

@@ -57,7 +57,7 @@ class KeptLists {
 
 namespace detail {
 
-// The table of a component C that has kept_lists().
+// The table of a component C that has kept_lists() and settled().
 template <class C>
 struct HistoriesTable {
   static KeptLists& of(void* self) { return static_cast<C*>(self)->kept_lists(); }
@@ -111,13 +111,16 @@ struct HistoriesTable {
       *most = of(self).most(static_cast<size_t>(i), which);
     });
   }
+  static tsr_code settled(void* self, const char** option, tsr_error* err) noexcept {
+    return tessera::sdk::guard(err, [&] { *option = static_cast<C*>(self)->settled(); });
+  }
   static constexpr tsr_reader_histories kTable{
-      sizeof(tsr_reader_histories), 0, &event_column, &list, &begin, &add, &take, &counts, &most};
+      sizeof(tsr_reader_histories), 0, &event_column, &list, &begin, &add, &take, &counts, &most, &settled};
 };
 
 }  // namespace detail
 
-// The result of extension() of a component with kept_lists(); NULL: another id.
+// The result of extension() of such a component; NULL: another id.
 template <class C>
 const void* histories_extension(std::string_view id) {
   return id == TSR_READER_HISTORIES ? &detail::HistoriesTable<C>::kTable : nullptr;

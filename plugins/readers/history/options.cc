@@ -55,6 +55,7 @@ void check_names(const char* key, const std::vector<std::string>& names) {
 HistoryOptions::HistoryOptions(tessera::sdk::Options& options)
     : user(unescaped(options.string("user", ""))),
       time(unescaped(options.string("time", ""))),
+      time_form(static_cast<TimeKeys::Form>(options.word("time_form", {"any", "number", "time"}))),
       columns(listed(options.string("columns", ""))),
       length(options.integer("length", 50)),
       newest(options.word("keep", {"newest", "oldest"}) == 0),

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "history/time_key.h"
 #include "tessera/sdk/plugin.h"
 
 namespace tessera_readers {
@@ -23,7 +24,8 @@ struct HistoryOptions {
   explicit HistoryOptions(tessera::sdk::Options& options);
 
   std::string user, time;
-  std::vector<std::string> columns;  // the first one is the item
+  TimeKeys::Form time_form = TimeKeys::Form::kUnknown;  // that of the data a model was trained on
+  std::vector<std::string> columns;                     // the first one is the item
   int64_t length = 50;
   bool newest = true;               // a longer history keeps its newest events; else its oldest
   std::string by;                   // column of actions; empty: there is one pool of events

@@ -53,6 +53,12 @@ const char* HistoryReader::describe(const std::string&) {
   return described_.c_str();
 }
 
+const char* HistoryReader::settled() const {
+  using Form = TimeKeys::Form;
+  const Form form = survey_ == nullptr || options_.time_form != Form::kUnknown ? Form::kUnknown : survey_->time_form();
+  return form == Form::kUnknown ? "" : form == Form::kNumber ? R"(time_form="number")" : R"(time_form="time")";
+}
+
 void HistoryReader::open(std::string_view path, int64_t block_bytes) {
   if (arriving_) return ArrivingReader::open(path, block_bytes);
   constexpr int64_t kLeast = int64_t{64} << 10, kIdsPerField = 16;

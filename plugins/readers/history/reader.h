@@ -30,6 +30,8 @@ class HistoryReader : public tessera::sdk::ArrivingReader {
     return skips != nullptr ? skips : tessera::sdk::arriving_extension<HistoryReader>(id);
   }
   KeptLists& kept_lists() { return kept_; }
+  // The form of the files' times, as an option; empty: it was given, or no files are open.
+  const char* settled() const;
   const char* describe(const std::string& path);
 
   void open(std::string_view path, int64_t block_bytes) override;

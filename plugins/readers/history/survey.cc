@@ -25,7 +25,11 @@ double share_of(std::string_view user) {
 }  // namespace
 
 HistorySurvey::HistorySurvey(const HistoryOptions& options, const EventFiles& files, InnerReader& inner)
-    : options_(options), files_(files), actions_(options.values.size()), blocks_(files.blocks.size()) {
+    : options_(options),
+      files_(files),
+      keys_(options.time_form),
+      actions_(options.values.size()),
+      blocks_(files.blocks.size()) {
   std::vector<tessera::sdk::ReaderWant> wants = {{options.user, TSR_READER_TEXT}, {options.time, TSR_READER_TEXT}};
   if (!options.by.empty()) wants.push_back({options.by, TSR_READER_TEXT});
   inner.select(wants);

@@ -51,6 +51,7 @@ class HistorySurvey {
                                   const EventPlace& place);
 
   TextNumbers& users() { return users_; }
+  TimeKeys::Form time_form() const { return keys_.form(); }
   int64_t events(size_t user) const { return counts_[user]; }
   // The part of the user's event `index`, which has this time; the time matters only if the split is by time.
   HistoryPart part(size_t user, int64_t index, const TimeKey& time) const;

@@ -15,16 +15,19 @@ struct TimeKey {
   bool operator<(const TimeKey& other) const { return std::tie(number, rest) < std::tie(other.number, other.rest); }
 };
 
-// Parses the times of a column. The first value decides if they are numbers, or dates and times.
+// Parses the times of a column. They are numbers, or dates and times, as is given or as the first value decides.
 class TimeKeys {
  public:
   enum class Form { kUnknown, kNumber, kTime };
+  explicit TimeKeys(Form form = Form::kUnknown) : form_(form), given_(form != Form::kUnknown) {}
   // Unset: the text is empty, or is of no form or of another one than the first value.
   std::optional<TimeKey> parse(std::string_view text);
   Form form() const { return form_; }
+  bool given() const { return given_; }
 
  private:
-  Form form_ = Form::kUnknown;
+  Form form_;
+  bool given_;
 };
 
 // The time of an event. wrong(parts...) fails with a message about the column if the text is none.
@@ -35,7 +38,7 @@ TimeKey time_of_event(TimeKeys& keys, std::string_view text, const Wrong& wrong)
   if (text.empty()) wrong("the event has no time: leave out such rows");
   if (keys.form() != TimeKeys::Form::kUnknown)
     wrong("\"", text, "\" is not a ", keys.form() == TimeKeys::Form::kNumber ? "number" : "time",
-          ", but the first value is one");
+          keys.given() ? ", as the times are that the model was trained on" : ", but the first value is one");
   wrong("\"", text, "\" is not a time: history.time takes numbers, or dates and times such as 2024-01-31 or ",
         "2024-01-31 12:34:56");
   return {};

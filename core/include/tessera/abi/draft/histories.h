@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* tessera/abi/draft/histories.h - tessera.reader.histories/draft-1: histories of users whose events come one by one.
  *
+ *   0. A trainer opens files with the reader, and asks it for settled().
  *   1. A server creates the reader that made the histories of a model's training data, and asks
  *      tsr_component::extension for this table. It opens no files with it.
  *   2. It asks which columns an event has, and which lists the reader makes of them.
@@ -65,6 +66,10 @@ typedef struct tsr_reader_histories {
   /* Optional. Writes how many values the i-th list has at most, and which ones of more values it has:
    * TSR_HISTORY_NEWEST, ... INT64_MAX: any number. TSR_OUT_OF_RANGE: there is no such list. */
   tsr_code (*most)(void* self, int64_t i, int64_t* most, int32_t* which, tsr_error* err);
+  /* Optional. Writes what the files of open() have settled, as an option of the reader, such as time_form=number, or
+   * an empty text. A trainer adds it to the reader's name that the model keeps, so that a server which begins without
+   * events reads times as training did. The text is valid as long as the reader. */
+  tsr_code (*settled)(void* self, const char** option, tsr_error* err);
 } tsr_reader_histories;
 
 #ifdef __cplusplus
