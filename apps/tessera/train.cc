@@ -333,8 +333,9 @@ void print_results(const Shown& job, const TrainResult& run, const RunReport& re
     std::printf("test rows: %s (%lld)\n", report.test_split.c_str(), static_cast<long long>(report.test_rows));
   std::printf("%s", (chance_text(test.metrics) + doubts_text(test.metrics)).c_str());
   const char* const generated = is_generated(job.config) ? ", generated data, not yours" : "";
-  const char* const none =
-      report.test_rows > 0 ? "no head has metrics for the test rows\n" : "there are no test rows\n";
+  const char* const none = report.test_rows > 0
+                               ? "no head has metrics for the test rows: ask for one in metrics.names to see why\n"
+                               : "there are no test rows\n";
   const std::string tests = str_cat("test", model, ": ", metrics_text(test.metrics, 4, generated));
   std::printf("%s", tested ? fitted(tests, STDOUT_FILENO).c_str() : none);
   for (const UnknownIds& ids : test.unknown_ids) {

@@ -425,6 +425,38 @@ TEST(Dropout, DropsWhileTrainingAndAnewInEveryStep) {
   EXPECT_EQ(dropout.output.data, dropout.inputs[0].data);
 }
 
+TEST(Layers, RowByRowUseThreadsWithEqualBits) {
+  struct Case {
+    const char *id, *options;
+    std::vector<std::vector<int64_t>> inputs;
+  };
+  const std::vector<int64_t> whole = {1000, 100}, left = {1000, 60}, right = {1000, 40};
+  const Case all[] = {{"layer_norm", R"({"inputs": [100]})", {whole}},
+                      {"layer_norm", R"({"inputs": [100], "weights": false})", {whole}},
+                      {"l2_norm", R"({"inputs": [100]})", {whole}},
+                      {"swish_layer_norm", R"({"inputs": [100]})", {whole}},
+                      {"dropout", R"({"inputs": [60, 40]})", {left, right}},
+                      {"concat", R"({"inputs": [60, 40]})", {left, right}},
+                      {"sum", "{}", {whole, whole}},
+                      {"product", "{}", {whole, whole, whole}}};
+  for (const Case& c : all) {
+    const char* const id = c.id;
+    const auto step = [&](uint32_t threads) {
+      TestHost host(threads);
+      Layer layer(host, c.id, c.options);
+      layer.with_inputs(c.inputs);
+      layer.step();
+      EXPECT_EQ(host.lent > 0, threads > 1) << id;
+      std::vector<std::vector<float>> out = {layer.output.data};
+      for (const auto* gradients : {&layer.grad_inputs, &layer.grad_parameters}) {
+        for (const Matrix& m : *gradients) out.push_back(m.data);
+      }
+      return out;
+    };
+    EXPECT_EQ(step(1), step(3)) << id;
+  }
+}
+
 TEST(Sequences, PoolingByHand) {
   TestHost host;
   for (const auto& [id, want] :

@@ -241,6 +241,9 @@ TEST_F(ServedHistories, AreKeptForUsers) {
   EXPECT_THAT(added("[]"), HasSubstr(R"(\"events\" is empty: send {\"events\": [{...}]}, in which an event has user)"));
   EXPECT_THAT(added("3"), HasSubstr(R"(the request has no list of \"events\")"));
   EXPECT_THAT(added("[3]"), HasSubstr("event 1 is no object"));
+  EXPECT_THAT(
+      refused(*client, "/v1/score", json::parse(R"({"rows": [{"item": "a", "history": [{"item": "b", "at": 5}]}]})")),
+      HasSubstr("is not a time, as the times are that the model was trained on"));
   EXPECT_THAT(added(R"([{"user": "u1", "item": "film 1"}])"), HasSubstr(R"(event 1, column \"at\" is missing)"));
   EXPECT_THAT(added(R"([{"user": "", "item": "film 1", "at": "2024-03-01"}])"),
               HasSubstr(R"(event 1, column \"user\": the event has no user)"));

@@ -58,7 +58,8 @@ int64_t unit_of(const std::string& take) {
 double counted(int64_t nanoseconds, const ColumnConfig& c, int64_t since) {
   const int64_t from = nanoseconds - since;
   const int64_t unit = unit_of(c.take), whole = floor_divided(from, unit);
-  if (from < 0 && !c.since.empty()) throw NoNumber(str_cat("the time is earlier than since = \"", c.since, '"'));
+  if (from < 0 && !c.since.empty())
+    throw NoNumber(str_cat("the time is earlier than since = \"", c.since, "\": set an earlier one"));
   return static_cast<double>(whole) + static_cast<double>(from - whole * unit) / static_cast<double>(unit);
 }
 

@@ -86,7 +86,7 @@ void Runtime::Impl::discover(const plugin::SearchPath& path, bool trust_all) {
   for (const plugin::SearchPath::Directory& d : path.directories) {
     searched.push_back(d.problem.empty() ? d.path : d.path + " (" + d.problem + ")");
     if (!d.problem.empty()) {
-      if (!d.installed)
+      if (d.path != plugin::default_plugin_directory())
         host.log(TSR_LOG_WARNING, str_cat("the plugin directory ", d.path, " ", d.problem, ", so nothing is loaded ",
                                           "from it: correct plugins.path or TESSERA_PLUGIN_PATH")
                                       .c_str());

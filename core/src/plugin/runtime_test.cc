@@ -25,7 +25,12 @@ RuntimeOptions nowhere() {
 TEST(Runtime, WithoutPluginsEveryNameIsUnknown) {
   RuntimeOptions options = nowhere();
   options.plugin_path = {"/nonexistent"};
+  std::string logged;
+  options.log = [&](int32_t, const char* text) { logged += text; };
   const Runtime runtime(options);
+  EXPECT_EQ(logged,
+            "the plugin directory /nonexistent does not exist, so nothing is loaded from it: correct plugins.path or "
+            "TESSERA_PLUGIN_PATH");
   EXPECT_TRUE(runtime.ids("tessera.sharder/1").empty());
   EXPECT_FALSE(runtime.has("tessera.sharder/1", "row_wise"));
   EXPECT_EQ(test::refusal([&] { runtime.create("tessera.sharder/1", "row_wise"); }),

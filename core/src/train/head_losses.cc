@@ -201,7 +201,8 @@ std::string HeadLosses::why_no_metrics(size_t head) const {
     return str_cat("its loss ", heads_[head].loss, " compares distances, which are small for the label 1: let a layer ",
                    "\"affine\" with factor = -1 take \"", heads_[head].input,
                    "\", and a head of weight = 0 that layer");
-  return str_cat("it has ", widths_[head], " values for each sample: let a head of weight = 0 take one value instead");
+  return str_cat("it has ", widths_[head], " values for each sample: let a head of weight = 0 take one value instead",
+                 widths_[head] == 2 ? ", such as the second less the first" : "");
 }
 
 const Tensor& HeadLosses::reserve(size_t head, int64_t samples) {

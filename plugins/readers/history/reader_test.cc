@@ -465,6 +465,26 @@ TEST_F(KeptListsTest, AreWithinABoundOfMemory) {
   EXPECT_EQ(taken(lists, "user 1"), "");
 }
 
+// A server that begins without events reads times as the model's training did.
+TEST_F(KeptListsTest, TimesHaveTheFormOfTraining) {
+  const auto files = reader();
+  EXPECT_STREQ(files->settled(), "") << "before files are open";
+  files->open(dir_.write("events.csv", kEvents), 1 << 20);
+  EXPECT_STREQ(files->settled(), R"(time_form="number")");
+  const auto dates = reader();
+  dates->open(dir_.write("dates.csv", "who,when,what,act\na,2024-02-01,x,like\n"), 1 << 20);
+  EXPECT_STREQ(dates->settled(), R"(time_form="time")");
+  const auto kept = reader(R"("time_form": "number")");
+  KeptLists& lists = kept->kept_lists();
+  lists.begin({"history.what"}, 1 << 20);
+  EXPECT_THAT(failure([&] {
+                add(lists, {"a", "2024-01-01", "i1"});
+              }),
+              HasSubstr("is not a number, as the times are that the model was trained on"));
+  add(lists, {"a", "5", "i1"});
+  EXPECT_EQ(taken(lists, "a"), "i1");
+}
+
 TEST_F(KeptListsTest, SayWhatIsNoEvent) {
   const auto kept = reader(R"("length": 2, "by": "act", "values": "like")");
   KeptLists& lists = kept->kept_lists();
