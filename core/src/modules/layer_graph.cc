@@ -4,6 +4,7 @@
 #include <map>
 
 #include "modules/head_options.h"
+#include "modules/host_only_graph.h"
 #include "modules/layer_component.h"
 #include "modules/sequence_groups.h"
 
@@ -60,45 +61,6 @@ void check_widths(const ModelGraph& graph) {
     TESSERA_CHECK(input.column >= 0 && input.width >= 0 && input.column + input.width <= width,
                   "an input lies inside its rows");
   }
-}
-
-// An input of a layer or a head.
-struct Taken {
-  GraphLink link;
-  std::string who, name;
-};
-
-std::vector<Taken> all_taken(const ModelGraph& graph, const GraphWiring& wiring) {
-  std::vector<Taken> out;
-  for (size_t i = 0; i < graph.layers.size(); ++i) {
-    for (size_t k = 0; k < wiring.inputs[i].size(); ++k)
-      out.push_back(
-          {wiring.inputs[i][k], str_cat("the layer \"", graph.layers[i].name, '"'), graph.layers[i].inputs[k]});
-  }
-  for (size_t h = 0; h < graph.heads.size(); ++h)
-    out.push_back({wiring.heads[h], str_cat("the head \"", graph.heads[h].name, '"'), graph.heads[h].input});
-  return out;
-}
-
-// The first thing that only host memory can compute: a head that changes labels or weights of samples, or an input that
-// is a sequence, a part of a value, or, but for the data's, what another one takes too; "": none.
-std::string what_only_hosts_take(const ModelGraph& graph, const GraphWiring& wiring) {
-  if (std::string what = what_only_hosts_train(graph.heads); !what.empty()) return what;
-  std::map<std::pair<size_t, size_t>, std::string> taken_by;
-  for (const Taken& t : all_taken(graph, wiring)) {
-    const GraphInput* input = t.link.of_layer ? nullptr : &graph.inputs[t.link.index];
-    if (input != nullptr && input->from == GraphInput::kSequence)
-      return str_cat(t.who, " takes the sequence \"", t.name, '"');
-    if (input != nullptr && input->from == GraphInput::kIds) return str_cat(t.who, " takes ids, \"", t.name, '"');
-    const bool dense = input != nullptr && input->from == GraphInput::kDense;
-    if (input != nullptr && input->width != (dense ? graph.dense_width : graph.pooled_width))
-      return str_cat(t.who, " takes \"", t.name, "\", a part of the ", dense ? "dense values" : "pooled rows");
-    if (dense) continue;
-    const std::pair value(input != nullptr ? kPooledValue : kFirstSequence + t.link.index, t.link.output);
-    const auto [other, fresh] = taken_by.emplace(value, t.who);
-    if (!fresh) return str_cat(t.who, " takes \"", t.name, "\", which ", other->second, " also takes");
-  }
-  return "";
 }
 
 }  // namespace
