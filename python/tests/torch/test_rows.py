@@ -294,38 +294,6 @@ def test_optimizers_are_what_their_options_say():
         tt.EmbeddingBagCollectionSharder({"bounds_check_mode": 3})
 
 
-def test_a_grad_scaler_does_not_scale_updates():
-    torch.manual_seed(1)
-    one, two = bags(SGD), None
-    two = copy.deepcopy(one)
-    dense = [torch.ones(6, requires_grad=True) for _ in range(2)]
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-    (one(batch()).values() * dense[0]).sum().backward()
-    optimizer = torch.optim.SGD([dense[1]], lr=0.0)
-    scaler.scale((two(batch()).values() * dense[1]).sum()).backward()
-    scaler.step(optimizer)
-    scaler.update()
-    torch.testing.assert_close(one.embedding_bags["a"].weight, two.embedding_bags["a"].weight)
-    torch.testing.assert_close(dense[0].grad, dense[1].grad)
-    with_gradients = bags()
-    scaler.scale(with_gradients(batch()).values().sum()).backward()
-    assert with_gradients.embedding_bags["a"].weight.grad[1].tolist() == [1024.0] * 4, "for the optimizer's unscale_()"
-    before = one.core.weight("a")
-    one(batch()).values().sum().backward()
-    assert abs(before - one.core.weight("a")).max() == pytest.approx(0.5)
-
-
-def test_a_backward_that_failed_leaves_no_scale():
-    ebc = bags(SGD)
-    out = ebc(batch()).values()
-    out.register_hook(lambda _: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        torch.amp.GradScaler("cpu", init_scale=1024.0).scale(out.sum()).backward()
-    before = ebc.core.weight("a")
-    ebc(batch()).values().sum().backward()
-    assert abs(before - ebc.core.weight("a")).max() == pytest.approx(0.5)
-
-
 def test_a_second_backward_of_a_graph_is_pytorchs_error():
     ebc = bags(SGD)
     sequences = tt.EmbeddingCollection([tt.EmbeddingConfig(6, 4, "a", feature_names=["x"])], optimizer=SGD)

@@ -28,10 +28,7 @@ def array_of(tensor: Tensor) -> np.ndarray:
 def gradient_of(tensor: Tensor) -> np.ndarray:
     """A gradient, float32, and not scaled by a GradScaler."""
     scale = _scaling.current()
-    if scale == 1:
-        return array_of(tensor.float())
-    tensor = tensor.float() / scale
-    return array_of(tensor if torch.isfinite(tensor).all() else torch.zeros_like(tensor))  # a step to be skipped
+    return array_of(tensor.float() if scale == 1 else tensor.float() / scale)
 
 
 _NARROW = frozenset((torch.int8, torch.int16, torch.uint8))  # types of ids that the library does not take
@@ -129,6 +126,11 @@ class Work:
         with _collecting:
             return self._backward(grad)
 
+    def skip(self) -> List[Optional[Tensor]]:
+        """Leaves tables as they are. The gradients of ``dense`` are infinite, so that a GradScaler skips them."""
+        self.step = None
+        return [_infinite(parameter) for parameter in self.dense]
+
     def _backward(self, grad: Any) -> List[Optional[Tensor]]:
         if self.updates:
             if self.step is None:  # a second backward over a graph that was retained
@@ -146,6 +148,10 @@ class Work:
         by_table = dense_gradients(self.module, self.batch, self.features, grad)
         found = [by_table.get(self.module.table_name(p)) for p in self.dense]
         return [None if g is None else g.to(p.dtype) for g, p in zip(found, self.dense)]
+
+
+def _infinite(tensor: Tensor) -> Tensor:
+    return torch.full_like(tensor, float("inf"), requires_grad=False)
 
 
 def _only_rows(core: Collection, batch: Dict[str, Any]) -> Any:
@@ -209,6 +215,8 @@ def dense_gradients(module: Any, batch: Dict[str, Any], features: Any, grad: Any
 
 def pooled_backward(work: Work, grad: Tensor, of_weights: bool) -> Tuple[Optional[Tensor], List[Optional[Tensor]]]:
     """Updates tables. The gradients of the ids' weights, if they are asked for, and of the tables in ``work.dense``."""
+    if (work.updates or of_weights) and _scaling.skips(work.core._group, [grad]):
+        return _infinite(work.features.weights()) if of_weights else None, work.skip()
     array, weights = gradient_of(grad), None
     if of_weights:  # by the rows before the update
         work.check_inputs()
@@ -218,6 +226,8 @@ def pooled_backward(work: Work, grad: Tensor, of_weights: bool) -> Tuple[Optiona
 
 def sequences_backward(work: Work, names: Sequence[str], grads: Sequence[Optional[Tensor]]) -> List[Optional[Tensor]]:
     """The same for rows that are not pooled: a gradient, or None, for each output."""
+    if work.updates and _scaling.skips(work.core._group, [grad for grad in grads if grad is not None]):
+        return work.skip()
     named = {name: gradient_of(grad) for name, grad in zip(names, grads) if grad is not None}
     return _scaling.scaled(work.backward(named))
 
