@@ -1,6 +1,7 @@
 """TorchRec's names, paths and arguments in tessera.torch, and the one sentence of what has no counterpart."""
 
 import importlib
+import importlib.util
 import inspect
 import pickle
 from pathlib import Path
@@ -133,6 +134,34 @@ def test_what_has_no_counterpart_raises_a_sentence():
     with pytest.raises(TypeError, match="takes no propose: the nearest is proposer"):
         tt.EmbeddingShardingPlanner(propose=None)
     assert not hasattr(tt, "__wrapped__")
+
+
+def test_modules_that_are_not_here_say_what_to_use():
+    for path, instead in (
+        ("metrics", "RecMetricModule"), ("metrics.metric_module", "RecMetricModule"), ("models.dlrm", "DLRM"),
+        ("datasets.criteo", "KeyedJaggedTensor"), ("modules.mlp", "TorchRec's own"), ("utils", ""),
+        ("distributed.planner.enumerators", "DistributedModelParallel"), ("optim.warmup", "schedulers"),
+    ):  # fmt: skip
+        with pytest.raises(ModuleNotFoundError, match=f"torchrec's {path.split('.')[0]}.* no counterpart in .*{instead}"):
+            importlib.import_module(f"tessera.torch.{path}")
+    with pytest.raises(NotImplementedError, match="torchrec's metrics has no counterpart"):
+        tt.metrics
+    with pytest.raises(ModuleNotFoundError, match="No module named"):
+        importlib.import_module("tessera.torch.nothing_of_theirs")
+    torchrec = pytest.importorskip("torchrec")
+    found = {path.name.partition(".")[0] for path in Path(torchrec.__file__).parent.iterdir()}
+    missing = [name for name in found if not name.startswith("_") and importlib.util.find_spec(f"torchrec.{name}")
+               and not told_of(name)]  # fmt: skip
+    assert missing == ["version"], missing
+
+
+def told_of(name):
+    """True if a module is here, or its import fails with a sentence."""
+    try:
+        importlib.import_module(f"tessera.torch.{name}")
+    except ModuleNotFoundError as error:
+        return "no counterpart" in str(error)
+    return True
 
 
 def test_a_program_of_torchrec_with_another_import():

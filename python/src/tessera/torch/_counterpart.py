@@ -61,6 +61,20 @@ _ABSENT = {
 }
 _REASONS = {name: instead for names, instead in _ABSENT.values() for name in names.split()}
 
+# TorchRec's subpackages: the alternative to those modules in them that are not here.
+_ABSENT_MODULES = {
+    "metrics": "take TorchRec's own, such as torchrec.metrics.metric_module.RecMetricModule, or PyTorch's; tessera.train "
+    "has those of docs/training.md",
+    "models": "take TorchRec's own, such as torchrec.models.dlrm.DLRM, and give it a collection of tessera.torch",
+    "datasets": "take TorchRec's own, because tables take its KeyedJaggedTensor; tessera.train reads files and frames",
+    "modules": _ABSENT["modules"][1] + "; of dense modules " + _ABSENT["dense modules and data"][1],
+    "optim": _ABSENT["optimizers"][1],
+    "distributed": _ABSENT["distributed training"][1],
+    "inference": _ABSENT["inference"][1],
+    "quant": _ABSENT["inference"][1],
+    **dict.fromkeys("experimental fx pt2 schema sparse tensor_types test_utils types utils".split(), ""),
+}
+
 # TorchRec's modules, so that only the package's name changes: from tessera.torch.distributed.planner import Topology
 _PATHS = (
     "distributed distributed.embedding distributed.embedding_types distributed.embeddingbag distributed.model_parallel "
@@ -85,8 +99,24 @@ class _Path(ModuleType):
         return importlib.import_module, (self.__name__,)
 
 
+class _Absent:
+    """The last finder of modules: an import of a module of TorchRec that is not here fails with a sentence."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+        """Raises for TorchRec's modules, and finds none."""
+        top = name[len(HERE) + 1 :].partition(".")[0]
+        if name.startswith(HERE + ".") and top in _ABSENT_MODULES:
+            raise ModuleNotFoundError(_no_counterpart(name[len(HERE) + 1 :], _ABSENT_MODULES[top]), name=name)
+
+
+def _no_counterpart(name: str, instead: str) -> str:
+    return f"torchrec's {name} has no counterpart in tessera.torch" + (f": {instead}" if instead else "")
+
+
 def make_paths() -> None:
     """Makes TorchRec's modules known under this package's name. Done by ``import tessera.torch``."""
+    sys.meta_path.append(_Absent)  # type: ignore[arg-type]
     for path in _PATHS.split():
         made = _Path(f"{HERE}.{path}", _Path.__doc__)
         made.__path__ = []  # type: ignore[attr-defined]
@@ -98,8 +128,9 @@ def make_paths() -> None:
 
 def absent(name: str) -> Exception:
     """The exception for a name that tessera.torch lacks."""
-    if name in _REASONS:
-        return NotImplementedError(f"torchrec's {name} has no counterpart in tessera.torch: {_REASONS[name]}")
+    instead = _REASONS.get(name, _ABSENT_MODULES.get(name))
+    if instead is not None:
+        return NotImplementedError(_no_counterpart(name, instead))
     near = difflib.get_close_matches(name, [n for n in vars(sys.modules[HERE]) if not n.startswith("_")], 1)
     return AttributeError(f"tessera.torch has no {name}" + (f": the nearest name is {near[0]}" if near else ""))
 
