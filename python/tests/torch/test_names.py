@@ -140,7 +140,7 @@ def test_modules_that_are_not_here_say_what_to_use():
     for path, instead in (
         ("metrics", "RecMetricModule"), ("metrics.metric_module", "RecMetricModule"), ("models.dlrm", "DLRM"),
         ("datasets.criteo", "KeyedJaggedTensor"), ("modules.mlp", "TorchRec's own"), ("utils", ""),
-        ("distributed.planner.enumerators", "DistributedModelParallel"), ("optim.warmup", "schedulers"),
+        ("distributed.planner.enumerators", "DistributedModelParallel"), ("optim.semi_sync", "KeyedOptimizerWrapper"),
     ):  # fmt: skip
         with pytest.raises(ModuleNotFoundError, match=f"torchrec's {path.split('.')[0]}.* no counterpart in .*{instead}"):
             importlib.import_module(f"tessera.torch.{path}")

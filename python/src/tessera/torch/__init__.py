@@ -73,6 +73,14 @@ from ._quant import QuantEmbeddingBagCollection, QuantEmbeddingCollection, quant
 from ._keyed import KeyedTensor
 from ._sparse import JaggedTensor, KeyedJaggedTensor
 from ._trees import register as _register_trees
+from ._wrappers import (
+    GradientClipping,
+    GradientClippingOptimizer,
+    OptimizerWrapper,
+    WarmupOptimizer,
+    WarmupPolicy,
+    WarmupStage,
+)
 
 _watch()
 _watch_clipping()
@@ -87,15 +95,16 @@ __all__ = [
     "Adagrad", "Adam", "Awaitable", "CombinedOptimizer", "DataType", "DistributedModelParallel", "EmbOptimType",
     "EmbeddingBagCollection", "EmbeddingBagCollectionSharder", "EmbeddingBagConfig", "EmbeddingCollection",
     "EmbeddingCollectionSharder", "EmbeddingComputeKernel", "EmbeddingConfig", "EmbeddingShardingPlanner",
-    "EvalPipelineSparseDist", "FusedOptimizer", "HeuristicalStorageReservation", "JaggedTensor", "KeyedJaggedTensor",
-    "KeyedOptimizerWrapper", "KeyedTensor", "LAMB", "LarsSGD", "Layer", "LazyAwaitable", "LazyNoWait", "ModuleSharder",
-    "Multistreamable", "NoWait", "ParameterConstraints", "PartialRowWiseAdam", "PartialRowWiseLAMB", "Pipelineable",
+    "EvalPipelineSparseDist", "FusedOptimizer", "GradientClipping", "GradientClippingOptimizer",
+    "HeuristicalStorageReservation", "JaggedTensor", "KeyedJaggedTensor", "KeyedOptimizerWrapper", "KeyedTensor",
+    "LAMB", "LarsSGD", "Layer", "LazyAwaitable", "LazyNoWait", "ModuleSharder", "Multistreamable", "NoWait",
+    "OptimizerWrapper", "ParameterConstraints", "PartialRowWiseAdam", "PartialRowWiseLAMB", "Pipelineable",
     "PoolingType", "QuantEmbeddingBagCollection", "QuantEmbeddingCollection", "RowWiseAdagrad", "SGD",
     "ShardedEmbeddingBagCollection", "ShardedEmbeddingCollection", "ShardingEnv", "ShardingPlan", "ShardingType",
-    "Topology", "TrainPipelineBase", "TrainPipelineSparseDist", "adopt", "apply_optimizer_in_backward", "apply_to_all",
-    "column_wise", "construct_module_sharding_plan", "data_parallel", "get_default_sharders", "grid_shard",
-    "in_backward_optimizer_filter", "pack", "process_group", "quantize", "quantize_embeddings", "release", "row_wise",
-    "table_column_wise", "table_row_wise", "table_wise",
+    "Topology", "TrainPipelineBase", "TrainPipelineSparseDist", "WarmupOptimizer", "WarmupPolicy", "WarmupStage",
+    "adopt", "apply_optimizer_in_backward", "apply_to_all", "column_wise", "construct_module_sharding_plan",
+    "data_parallel", "get_default_sharders", "grid_shard", "in_backward_optimizer_filter", "pack", "process_group",
+    "quantize", "quantize_embeddings", "release", "row_wise", "table_column_wise", "table_row_wise", "table_wise",
 ]  # fmt: skip
 _make_paths()
 

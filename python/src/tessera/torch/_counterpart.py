@@ -35,9 +35,8 @@ _ABSENT = {
         "TrainPipelineBase and TrainPipelineSparseDist are what there is",
     ),
     "optimizers": (
-        "KeyedOptimizer OptimizerWrapper FusedOptimizerModule GradientClipping GradientClippingOptimizer "
-        "SemisyncOptimizer WarmupOptimizer WarmupPolicy WarmupStage",
-        "use PyTorch's schedulers over model.fused_optimizer, and max_gradient of tessera.Optimizer",
+        "KeyedOptimizer FusedOptimizerModule SemisyncOptimizer",
+        "KeyedOptimizerWrapper, CombinedOptimizer and OptimizerWrapper are what there is",
     ),
     "modules": (
         "EmbeddingBagCollectionInterface EmbeddingCollectionInterface EmbeddingTower EmbeddingTowerCollection "
@@ -81,8 +80,9 @@ _PATHS = (
     "distributed.planner distributed.planner.planners distributed.planner.storage_reservations "
     "distributed.planner.types distributed.sharding_plan distributed.train_pipeline "
     "distributed.train_pipeline.train_pipelines distributed.types inference inference.modules modules "
-    "modules.embedding_configs modules.embedding_modules optim optim.apply_optimizer_in_backward optim.keyed "
-    "optim.optimizers optim.rowwise_adagrad quant quant.embedding_modules sparse sparse.jagged_tensor streamable"
+    "modules.embedding_configs modules.embedding_modules optim optim.apply_optimizer_in_backward optim.clipping "
+    "optim.keyed optim.optimizers optim.rowwise_adagrad optim.warmup quant quant.embedding_modules sparse "
+    "sparse.jagged_tensor streamable"
 )
 
 

@@ -74,7 +74,14 @@ class FusedOptimizer(torch.optim.Optimizer):
             raise NotImplementedError("a fused optimizer has the groups of its tables, and takes no others")
         super().add_param_group(param_group)
 
-    def _hand_on(self) -> None:
+    def init_state(self, sparse_grad_parameter_names: Any = None) -> None:
+        """Does nothing: tables have their states."""
+
+    def post_load_state_dict(self) -> None:
+        """Does nothing."""
+
+    def hand_on_rates(self) -> None:
+        """Hands learning rates on to the tables."""
         changed = []
         for group in self.param_groups:
             if not _FIXED.isdisjoint(group):
@@ -107,7 +114,7 @@ class FusedOptimizer(torch.optim.Optimizer):
     def step(self, closure: Any = None) -> Any:  # type: ignore[override]
         """Hands on learning rates. closure: computes the loss with its backward, as for PyTorch's optimizers; its
         result is returned."""
-        self._hand_on()
+        self.hand_on_rates()
         if closure is None:
             return None
         with torch.enable_grad():
@@ -115,7 +122,7 @@ class FusedOptimizer(torch.optim.Optimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Hands on learning rates, so that the next backward has them."""
-        self._hand_on()
+        self.hand_on_rates()
 
     def state_dict(self) -> Dict[str, Any]:  # type: ignore[override]
         """States by key and name."""
@@ -159,7 +166,7 @@ class FusedOptimizer(torch.optim.Optimizer):
         for (_, _, key), at in zip(self._tables, self._group_of):
             if key in saved:
                 self.param_groups[at]["lr"] = saved[key]["lr"]
-        self._hand_on()
+        self.hand_on_rates()
 
 
 def _counts(module: Embeddings, table: str) -> bool:

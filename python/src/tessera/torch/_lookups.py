@@ -48,8 +48,14 @@ def batch_arguments(features: Any, known: List[str], is_weighted: bool, pooled: 
     if weights is not None and (is_weighted or pooled):  # the library refuses those that it would not use
         batch["weights"] = array_of(weights.float())
     if features.variable_stride_per_key():
-        batch["strides"] = features.stride_per_key()
-        inverse = features.inverse_indices_or_none()
+        strides, inverse = features.stride_per_key(), features.inverse_indices_or_none()
+        if inverse is None and pooled and len(set(strides)) > 1:
+            raise ValueError(
+                f"the features {', '.join(keys)} have {strides} samples: give inverse_indices, which say the place of "
+                "each sample of the batch among a feature's"
+            )
+        if inverse is not None or not pooled:
+            batch["strides"] = strides
         if inverse is not None:
             order = [inverse[0].index(key) for key in keys]
             batch["inverse"] = inverse[1][order]

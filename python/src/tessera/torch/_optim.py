@@ -12,6 +12,7 @@ from torch import nn
 
 from .._tables import Optimizer
 from ._counterpart import STATE_HOOKS, lacks
+from ._wrappers import OptimizerWrapper, WarmupOptimizer, check_named, hand_on_rates
 
 
 class EmbOptimType(enum.Enum):
@@ -259,6 +260,9 @@ class KeyedOptimizerWrapper(torch.optim.Optimizer):
                 param.grad = zero.to_sparse() if name in (sparse_grad_parameter_names or ()) else zero
         self.step()
 
+    def post_load_state_dict(self) -> None:
+        """Does nothing."""
+
     def save_param_groups(self, save: bool) -> None:
         """Whether ``state_dict()`` has the groups with their learning rates."""
         self._with_groups = save
@@ -299,22 +303,29 @@ class KeyedOptimizerWrapper(torch.optim.Optimizer):
 @lacks(*STATE_HOOKS, instead="do it before or after the call")
 class CombinedOptimizer(torch.optim.Optimizer):
     """Several optimizers as one: ``CombinedOptimizer([model.fused_optimizer, dense])``. Each is a
-    ``KeyedOptimizerWrapper`` or a ``FusedOptimizer``, or a pair of one and a name before it, which begins its keys."""
+    ``KeyedOptimizerWrapper``, a ``FusedOptimizer`` or a wrapper, or a pair of a name, which begins its keys, and one."""
 
     def __init__(self, optims: Sequence[Union[torch.optim.Optimizer, Tuple[str, torch.optim.Optimizer]]]) -> None:
         self.optimizers: List[Tuple[str, torch.optim.Optimizer]] = [
             optim if isinstance(optim, tuple) else ("", optim) for optim in optims
         ]
         for _, optim in self.optimizers:
-            if not isinstance(optim, (KeyedOptimizerWrapper, CombinedOptimizer)) and not hasattr(optim, "fused_keys"):
-                raise TypeError(
-                    f"a {type(optim).__name__} has no names for its parameters: give a KeyedOptimizerWrapper of it"
-                )
+            check_named(optim)
         self.defaults: Dict[str, Any] = {}
         self.state: Any = {}
         self._optimizer_step_pre_hooks: Any = OrderedDict()
         self._optimizer_step_post_hooks: Any = OrderedDict()
         self._patch_step_function()
+
+    @property
+    def params(self) -> Dict[str, torch.Tensor]:
+        """The parameters of all optimizers by name."""
+        out: Dict[str, torch.Tensor] = {}
+        for name, optim in self.optimizers:
+            for key, parameter in optim.params.items():  # type: ignore[attr-defined]
+                if out.setdefault(_named(name, key), parameter) is not parameter:
+                    raise ValueError(f"two optimizers have a parameter {_named(name, key)}: give them names")
+        return out
 
     @property
     def param_groups(self) -> List[Dict[str, Any]]:  # type: ignore[override]
@@ -325,9 +336,7 @@ class CombinedOptimizer(torch.optim.Optimizer):
         """A step of each optimizer. closure: computes the loss with its backward, once; its result is returned."""
         loss = None
         if closure is not None:
-            for _, optim in self.optimizers:
-                if hasattr(optim, "fused_keys"):  # hands on learning rates
-                    optim.step()
+            self.hand_on_rates()
             with torch.enable_grad():
                 loss = closure()
         for _, optim in self.optimizers:
@@ -338,6 +347,21 @@ class CombinedOptimizer(torch.optim.Optimizer):
         """Calls each optimizer's ``zero_grad``."""
         for _, optim in self.optimizers:
             optim.zero_grad(set_to_none)
+
+    def hand_on_rates(self) -> None:
+        """Hands learning rates on to tables."""
+        for _, optim in self.optimizers:
+            hand_on_rates(optim)
+
+    def init_state(self, sparse_grad_parameter_names: Optional[Sequence[str]] = None) -> None:
+        """Calls each optimizer's ``init_state``."""
+        for _, optim in self.optimizers:
+            optim.init_state(sparse_grad_parameter_names)  # type: ignore[attr-defined]
+
+    def post_load_state_dict(self) -> None:
+        """Calls each optimizer's ``post_load_state_dict``."""
+        for _, optim in self.optimizers:
+            optim.post_load_state_dict()  # type: ignore[attr-defined]
 
     def save_param_groups(self, save: bool) -> None:
         """Whether ``state_dict()`` has the groups of all optimizers with their learning rates."""
@@ -377,9 +401,10 @@ class CombinedOptimizer(torch.optim.Optimizer):
 
 
 def _keys_of(optim: Any) -> List[str]:
-    """The keys of an optimizer's parameters."""
-    if hasattr(optim, "fused_keys"):
-        return optim.fused_keys()
+    """The keys of what an optimizer has in its state dict."""
+    own = [optim._key] if isinstance(optim, WarmupOptimizer) else []
+    if isinstance(optim, OptimizerWrapper):
+        return own + _keys_of(optim._optimizer)
     if isinstance(optim, CombinedOptimizer):
         return [_named(name, key) for name, inner in optim.optimizers for key in _keys_of(inner)]
     return list(optim.params)

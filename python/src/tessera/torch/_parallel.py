@@ -339,6 +339,8 @@ class DistributedModelParallel(nn.Module):
             raise NotImplementedError(
                 f"an env of {env.world_size} of {self.group.world_size} ranks has no counterpart: all have the tables"
             )
+        self.device = torch.device("cpu")
+        self.sharders = list(sharders or [])
         seed = _seed_of(self.group) if seed is None else seed
         self._tables, self._sharded = _shard_all(module, self.group, plan, sharders or [], seed)
         inner = self._sharded.get("")
@@ -392,13 +394,11 @@ class DistributedModelParallel(nn.Module):
             self._dmp_wrapped_module = self._inner
 
     @property
-    def plan(self) -> _t.Plan:
-        """The plan of all tables."""
-        return self._tables.plan
-
-    @property
-    def _plan(self) -> ShardingPlan:
+    def plan(self) -> ShardingPlan:
+        """The plan of all tables, with what a ``tessera.Plan`` has."""
         return ShardingPlan(made=self._tables.plan)
+
+    _plan = plan
 
     def __getstate__(self) -> Dict[str, Any]:
         raise RuntimeError("a DistributedModelParallel cannot be copied or pickled: save() it, or full_state_dict()")

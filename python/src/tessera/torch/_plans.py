@@ -212,6 +212,12 @@ class ShardingPlan:
         """The shardings of a module's tables by name, or None."""
         return self.plan.get(module_path)
 
+    def __getattr__(self, name: str) -> Any:
+        """What ``made`` has: ``save``, ``to_dict``, ``json`` and ``report``."""
+        if name.startswith("_") or vars(self).get("made") is None:
+            raise AttributeError(f"a {type(self).__name__} has no {name}")
+        return getattr(self.made, name)
+
     def __str__(self) -> str:
         """A table for each module, the same on every rank; ``made.report`` has what the planner computed."""
         out = []

@@ -263,21 +263,19 @@ class KeyedJaggedTensor(_Jagged):
         return KeyedJaggedTensor(keys, values, weights, offsets=offsets, **more)
 
     @staticmethod
-    def from_jt_dict(jt_dict: Dict[str, JaggedTensor]) -> KeyedJaggedTensor:
-        """A KeyedJaggedTensor of JaggedTensors by key, all with the same number of samples."""
+    def from_jt_dict(jt_dict: Dict[str, JaggedTensor], force_variable_stride: bool = False) -> KeyedJaggedTensor:
+        """A KeyedJaggedTensor of JaggedTensors by key. If they have different numbers of samples, or with
+        force_variable_stride, it has a stride for each key."""
         parts = list(jt_dict.values())
         if not parts:
             return KeyedJaggedTensor.empty()
         samples = [p.lengths().numel() for p in parts]
-        if len(set(samples)) > 1:
-            raise ValueError(
-                f"the JaggedTensors of {', '.join(jt_dict)} have {samples} samples: give all the same number"
-            )
         return KeyedJaggedTensor(
             list(jt_dict),
             torch.cat([p.values() for p in parts]),
             _weights_of(parts),
             lengths=torch.cat([p.lengths() for p in parts]),
+            stride_per_key=samples if force_variable_stride or len(set(samples)) > 1 else None,
         )
 
     @staticmethod
@@ -389,8 +387,8 @@ class KeyedJaggedTensor(_Jagged):
             first += count
         return out
 
-    def permute(self, indices: Sequence[int]) -> KeyedJaggedTensor:
-        """The keys of these indices, in their order."""
+    def permute(self, indices: Sequence[int], indices_tensor: Optional[Tensor] = None) -> KeyedJaggedTensor:
+        """The keys of these indices, in their order. indices_tensor: the same indices, which are not read."""
         bags = torch.split(self.lengths(), self.stride_per_key())
         values = torch.split(self._values, self.length_per_key())
         weights = None if self._weights is None else torch.split(self._weights, self.length_per_key())
@@ -410,8 +408,8 @@ class KeyedJaggedTensor(_Jagged):
             raise KeyError(f"there is no key {key}; there are {', '.join(self._keys)}")
         return self.to_dict()[key]
 
-    def to_dict(self) -> Dict[str, JaggedTensor]:
-        """A JaggedTensor for each key."""
+    def to_dict(self, compute_offsets: bool = True) -> Dict[str, JaggedTensor]:
+        """A JaggedTensor for each key. compute_offsets has no effect: offsets are made when they are asked for."""
         bags = torch.split(self.lengths(), self.stride_per_key())
         values = torch.split(self._values, self.length_per_key())
         weights = [None] * len(bags) if self._weights is None else torch.split(self._weights, self.length_per_key())
