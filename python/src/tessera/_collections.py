@@ -127,6 +127,10 @@ class Collection:
         try:
             try:
                 inputs = self._batch.set(values, lengths, **batch)
+                if batch.get("strides") is not None and batch.get("inverse") is None:
+                    raise _l.InvalidArgument(
+                        "a batch with a variable number of samples per feature needs inverse indices"
+                    )
                 out = output_array(out, (self._batch.samples(inputs), self.width))
                 to = self._out.set(out)
             except Exception as error:

@@ -438,7 +438,7 @@ def test_jagged_tensors_that_do_not_go_together():
     one = tt.JaggedTensor(torch.tensor([1, 2]), lengths=torch.tensor([1, 1]))
     other = tt.JaggedTensor(torch.tensor([1]), lengths=torch.tensor([1]))
     weighted = tt.JaggedTensor(torch.tensor([1]), torch.tensor([0.5]), torch.tensor([1, 0]))
-    with pytest.raises(ValueError, match=r"x, y have \[2, 1\] samples: give inverse_indices"):
+    with pytest.raises(ValueError, match="needs inverse indices"):
         bags()(tt.KeyedJaggedTensor.from_jt_dict({"x": one, "y": other}))
     with pytest.raises(ValueError, match="weighted and unweighted"):
         tt.KeyedJaggedTensor.from_jt_dict({"x": one, "y": weighted})

@@ -49,12 +49,7 @@ def batch_arguments(features: Any, known: List[str], is_weighted: bool, pooled: 
         batch["weights"] = array_of(weights.float())
     if features.variable_stride_per_key():
         strides, inverse = features.stride_per_key(), features.inverse_indices_or_none()
-        if inverse is None and pooled and len(set(strides)) > 1:
-            raise ValueError(
-                f"the features {', '.join(keys)} have {strides} samples: give inverse_indices, which say the place of "
-                "each sample of the batch among a feature's"
-            )
-        if inverse is not None or not pooled:
+        if inverse is not None or not pooled or len(set(strides)) > 1:
             batch["strides"] = strides
         if inverse is not None:
             order = [inverse[0].index(key) for key in keys]
