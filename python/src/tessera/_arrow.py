@@ -76,6 +76,7 @@ _TIMES = {  # how each is stored, and its unit
     "tsn": ("i8", "ns"),
 }  # fmt: skip
 _DURATIONS = {"tDs": 1, "tDm": 10**3, "tDu": 10**6, "tDn": 10**9}  # how many are a second
+_LISTS = (b"+l", b"+L", b"+m", b"+vl", b"+vL", b"+w:")  # types of lists
 _NAMES = [("+s", "struct"), ("+u", "union"), ("ti", "interval")]  # types that are not taken
 _EXTENSIONS = ("", "arrow.json")  # whose values are those that are stored
 _TAKEN = "numbers, decimals, times, texts, dictionaries, lists of them and maps from them to weights are taken"
@@ -121,7 +122,8 @@ def arrow_blocks(capsule: Any) -> Iterator[Dict[str, Column]]:
             try:
                 column = _arrow_column(child, values, array.offset, array.length)
             except (TypeError, ValueError) as error:
-                column = refused_column(error, array.length)
+                lists = child.format.startswith(_LISTS)
+                column = refused_column(error, array.length, lists)
             name = (child.name or b"").decode()
             if name in block:
                 column = refused_column(ValueError("there are several columns of that name"), array.length)
@@ -217,7 +219,7 @@ def _arrow_column(schema: ArrowSchema, array: ArrowArray, first: int, count: int
         width = int(kind[2:])
         raw = _buffer(array, 1, "u1", width * first, width * count).copy()
         return Column(TEXT, raw, np.arange(count + 1, dtype=np.int64) * width, present=present)
-    if kind in ("+l", "+L", "+m", "+vl", "+vL") or kind.startswith("+w:"):
+    if schema.format.startswith(_LISTS):
         return _of_lists(schema, array, first, count, present)
     name = next((f" ({name})" for begin, name in _NAMES if kind.startswith(begin)), "")
     raise TypeError(f'it is of Arrow\'s type "{kind}"{name}; {_TAKEN}')

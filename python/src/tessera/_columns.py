@@ -20,7 +20,7 @@ def behind(columns: List[Column]) -> Column:
     """Columns one behind the other. They are of one type, or become texts."""
     refused = next((column for column in columns if column.refused is not None), None)
     if refused is not None:
-        return refused_column(refused.refused, sum(column.rows() for column in columns))
+        return refused_column(refused.refused, sum(column.rows() for column in columns), refused.lists is not None)
     if any((one.type, one.values.dtype, one.unit) != (columns[0].type, columns[0].values.dtype, columns[0].unit)
            for one in columns):  # fmt: skip
         columns = [wanted_as(column, TEXT, column.lists is not None, " ") for column in columns]
@@ -60,7 +60,8 @@ def _given_column(name: str, value: Any) -> Column:
         return column_of(value)
     except (TypeError, ValueError) as error:
         try:
-            return refused_column(error, len(value))
+            first = next((row for row in value if row is not None), None)
+            return refused_column(error, len(value), isinstance(first, (list, tuple, dict, np.ndarray)))
         except TypeError:  # it has no rows
             raise TypeError(f'column "{name}": {error}') from None
 

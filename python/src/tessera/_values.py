@@ -75,9 +75,10 @@ def text_column(words: Sequence[bytes], **more: Any) -> Column:
     return Column(TEXT, np.frombuffer(b"".join(words), np.uint8), offsets([len(w) for w in words]), **more)
 
 
-def refused_column(error: Exception, rows: int) -> Column:
-    """A column whose values could not be read: ``error`` is raised if it is used."""
-    return Column(TEXT, np.zeros(0, np.uint8), np.zeros(rows + 1, np.int64), refused=error)
+def refused_column(error: Exception, rows: int, lists: bool = False) -> Column:
+    """A column whose values could not be read: ``error`` is raised if it is used. lists: its rows are lists."""
+    texts, ends = np.zeros(1 if lists else rows + 1, np.int64), np.zeros(rows + 1, np.int64) if lists else None
+    return Column(TEXT, np.zeros(0, np.uint8), texts, ends, refused=error)
 
 
 def none_column(rows: int) -> Column:
