@@ -7,6 +7,7 @@ import warnings
 
 import torch.distributed as dist
 
+import everyday_models  # noqa: F401
 import everyday_modules  # noqa: F401
 import everyday_tables  # noqa: F401
 import everyday_training  # noqa: F401

@@ -142,7 +142,8 @@ def test_modules_that_are_not_here_say_what_to_use():
         ("datasets.criteo", "KeyedJaggedTensor"), ("modules.mlp", "TorchRec's own"), ("utils", ""),
         ("distributed.planner.enumerators", "DistributedModelParallel"), ("optim.semi_sync", "KeyedOptimizerWrapper"),
     ):  # fmt: skip
-        with pytest.raises(ModuleNotFoundError, match=f"torchrec's {path.split('.')[0]}.* no counterpart in .*{instead}"):
+        told = f"torchrec's {path.split('.')[0]}.* no counterpart in .*{instead}"
+        with pytest.raises(ModuleNotFoundError, match=told):
             importlib.import_module(f"tessera.torch.{path}")
     with pytest.raises(NotImplementedError, match="torchrec's metrics has no counterpart"):
         tt.metrics

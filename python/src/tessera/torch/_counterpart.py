@@ -62,8 +62,8 @@ _REASONS = {name: instead for names, instead in _ABSENT.values() for name in nam
 
 # TorchRec's subpackages: the alternative to those modules in them that are not here.
 _ABSENT_MODULES = {
-    "metrics": "take TorchRec's own, such as torchrec.metrics.metric_module.RecMetricModule, or PyTorch's; tessera.train "
-    "has those of docs/training.md",
+    "metrics": "take TorchRec's own, such as torchrec.metrics.metric_module.RecMetricModule; tessera.train "
+    "has the metrics of docs/training.md",
     "models": "take TorchRec's own, such as torchrec.models.dlrm.DLRM, and give it a collection of tessera.torch",
     "datasets": "take TorchRec's own, because tables take its KeyedJaggedTensor; tessera.train reads files and frames",
     "modules": _ABSENT["modules"][1] + "; of dense modules " + _ABSENT["dense modules and data"][1],

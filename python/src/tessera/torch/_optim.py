@@ -303,7 +303,7 @@ class KeyedOptimizerWrapper(torch.optim.Optimizer):
 @lacks(*STATE_HOOKS, instead="do it before or after the call")
 class CombinedOptimizer(torch.optim.Optimizer):
     """Several optimizers as one: ``CombinedOptimizer([model.fused_optimizer, dense])``. Each is a
-    ``KeyedOptimizerWrapper``, a ``FusedOptimizer`` or a wrapper, or a pair of a name, which begins its keys, and one."""
+    ``KeyedOptimizerWrapper``, a ``FusedOptimizer`` or a wrapper, or a pair of a name before its keys, and one."""
 
     def __init__(self, optims: Sequence[Union[torch.optim.Optimizer, Tuple[str, torch.optim.Optimizer]]]) -> None:
         self.optimizers: List[Tuple[str, torch.optim.Optimizer]] = [
