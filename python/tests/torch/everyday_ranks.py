@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 import everyday_ranks_dense  # noqa: F401
 import everyday_ranks_tables  # noqa: F401
+import everyday_ranks_wrapped  # noqa: F401
 from everyday_common import tr
 from everyday_ranks_common import PROGRAMS
 
@@ -19,6 +20,7 @@ OTHERWISE = {
     "another_head": "ranks of TorchRec train a layer that is replaced apart",
     "vectors": "rows of TorchRec's tables do not follow an assigned parameter",
     "weight_gradients": "TorchRec gives weights no gradient",
+    "rows_that_were_there": "TorchRec draws rows anew when a collection is sharded",
 }
 
 if __name__ == "__main__":
