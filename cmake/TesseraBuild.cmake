@@ -187,6 +187,14 @@ function(tessera_unity target)
   endif()
 endfunction()
 
+# tessera_unity_whole(): with TESSERA_UNITY, the folders of each target of this directory are compiled together too. It
+# comes after the targets. Names in anonymous namespaces then differ in all folders of a target.
+function(tessera_unity_whole)
+  file(GLOB_RECURSE sources *.cc)
+  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  set_source_files_properties(${sources} PROPERTIES UNITY_GROUP whole)
+endfunction()
+
 # Makes one source of those sources of a target that are in one folder and have the same options of their own, because
 # CMake would compile each separately.
 function(tessera_unity_with_options target)
