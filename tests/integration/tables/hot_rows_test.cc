@@ -108,7 +108,8 @@ std::vector<int64_t> zipf_ids(int rank) {
 
 // Ids that each rank looks up in one step: its own of replicated rows, and all ranks' of the rows that it owns.
 std::vector<double> looked_up(const std::string& sharding) {
-  std::vector<double> out;
+  std::vector<double> out(kWorld);
+  size_t rank = 0;
   for (const std::string& text : cli::run_in_ranks(kWorld, kWorld, 60, [&](const RankEnvironment& where) {
          const Runtime runtime({.plugin_path = {TESSERA_TEST_PLUGINS}, .threads = 1});
          const auto group = ProcessGroup::connect(runtime, where, {.backend = "tcp"});
@@ -126,16 +127,23 @@ std::vector<double> looked_up(const std::string& sharding) {
          const auto batch = KeyedJaggedTensor::from_lengths_sync(
              {"t"}, Tensor::from(zipf_ids(where.rank)), Tensor::from(std::vector<int32_t>(kBags, int32_t{kIds})));
          sharded.forward(batch, false, /*keep_for_backward=*/false).wait();
-         const StepTraffic& traffic = sharded.last_traffic();
-         // A payload has its ids, and a word per bag plus one.
-         const auto ids_of = [](const std::vector<int64_t>& payloads) {
-           const int64_t bytes = std::accumulate(payloads.begin(), payloads.end(), int64_t{0});
-           return static_cast<double>(bytes - int64_t{4} * kWorld * (kBags + 1)) / 8;
-         };
          group->barrier();
-         return str_cat(kBags * kIds - ids_of(traffic.ids_sent) + ids_of(traffic.ids_received));
-       }))
-    out.push_back(std::stod(text));
+         std::string line;
+         for (const int64_t bytes : sharded.last_traffic().ids_sent) line += str_cat(bytes, ' ');
+         return line;
+       })) {
+    std::istringstream line(text);
+    out[rank] += kBags * kIds;
+    for (size_t owner = 0; owner < kWorld; ++owner) {
+      int64_t bytes = 0;
+      line >> bytes;
+      // A payload has its ids, and a word per bag plus one.
+      const double ids = static_cast<double>(bytes - int64_t{4} * (kBags + 1)) / 8;
+      out[rank] -= ids;
+      out[owner] += ids;
+    }
+    ++rank;
+  }
   return out;
 }
 
