@@ -67,7 +67,8 @@ double taken_of(int64_t nanoseconds, const ColumnConfig& c, int64_t since) {
   const std::string& take = c.take;
   if (counts_time(c)) return counted(nanoseconds, c, since);
   const int64_t day = floor_divided(nanoseconds, kDay);
-  if (take == "hour") return static_cast<double>((nanoseconds - day * kDay) / (3600 * kSecond));
+  const int64_t hour = (nanoseconds - day * kDay) / (3600 * kSecond);
+  if (take == "hour") return static_cast<double>(hour);
   if (take == "weekday") return static_cast<double>((day % 7 + 10) % 7);  // 0 is Monday; day 0 was a Thursday
   const std::chrono::year_month_day date{std::chrono::sys_days(std::chrono::days(day))};
   return static_cast<double>(static_cast<unsigned>(date.month()) - 1);

@@ -166,8 +166,11 @@ TEST_F(Packing, NamesTheDirectoryThatCannotBeWritten) {
 }
 
 TEST_F(Packing, DamagedFilesAreRefusedByName) {
+  EXPECT_THAT(opening(), testing::Pair(HasSubstr("because there is no such directory"), Code::kNotFound));
+  fs::create_directory(folder_.file("model"));
   EXPECT_THAT(opening(),
               testing::Pair(AllOf(HasSubstr("no packed model"), HasSubstr("tessera quantize")), Code::kNotFound));
+  fs::remove(folder_.file("model"));
   pack();
   const std::string rows = file_text(folder_.file("model/table-1.rows"));
 
