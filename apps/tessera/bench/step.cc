@@ -1,5 +1,5 @@
 // tessera bench step: measures forward + backward of a sharded EmbeddingBagCollection, stage by stage.
-#include <cstring>
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -44,7 +44,7 @@ class BareExchange {
     }
   }
   // Copies the bytes that this rank sends in a step, from memory to memory.
-  void copy() const { std::memcpy(copy_.raw(), copied_.raw(), static_cast<size_t>(copied_.numel())); }
+  void copy() const { std::copy_n(copied_.data<uint8_t>(), copied_.numel(), copy_.data<uint8_t>()); }
   int64_t messages() const { return traffic_.messages(group_.rank()); }
 
  private:
