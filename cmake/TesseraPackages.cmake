@@ -124,6 +124,8 @@ if(ONNX_INCLUDE_DIR AND ONNX_PROTO_LIBRARY AND PROTOBUF_LIBRARY)
   target_link_libraries(tessera_onnx_proto INTERFACE ${ONNX_PROTO_LIBRARY} ${PROTOBUF_LIBRARY})
 endif()
 tessera_backend(ONNX "tessera model export and import (ONNX)" ONNX_FOUND "libonnx-dev, libprotobuf-dev")
+find_path(HNSWLIB_INCLUDE_DIR hnswlib/hnswlib.h)
+tessera_backend(HNSW "approximate --top-k (hnswlib)" HNSWLIB_INCLUDE_DIR libhnswlib-dev)
 find_package(MPI QUIET COMPONENTS C)
 tessera_backend(MPI "MPI transport (Open MPI)" MPI_C_FOUND libopenmpi-dev)
 

@@ -60,7 +60,7 @@ set(CPACK_DEBIAN_CUDA_PACKAGE_RECOMMENDS libnccl2)
 # it came from. What is linked as a shared library is in other packages.
 set(licences)
 foreach(package libboost1.81-dev nlohmann-json3-dev libtomlplusplus-dev libdlpack-dev libxxhash-dev libhwy-dev
-    libjs-chart.js)
+    libjs-chart.js libhnswlib-dev)
   set(file /usr/share/doc/${package}/copyright)
   if(EXISTS ${file})
     file(READ ${file} text)

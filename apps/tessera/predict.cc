@@ -104,6 +104,10 @@ bool parse_predict_arguments(const std::vector<std::string>& args, PredictArgume
       "query of --top-k (default: the input of the first head); of a sequence, its last row");
   add("exclude", po::value(&out->retrieval.exclude)->value_name("FEATURE"),
       "leave the ids of this feature out of the items of --top-k, such as those that a user has had");
+  add("index", po::value(&out->retrieval.index)->value_name("NAME"),
+      "find most of the items of --top-k by this index, such as hnsw?ef_search=200, instead of all by comparing each");
+  add("least-recall", po::value(&out->retrieval.least_recall)->value_name("SHARE"),
+      "refuse an --index that finds less than this share of the best items (0 to 1)");
   add("importance", po::value(&out->importance)->value_name("N"),
       "print for each column how much worse the answers get if its values are shuffled, N times, instead of scores");
   add("explain", po::value(&out->explain)->value_name("N"),
@@ -229,7 +233,11 @@ std::unique_ptr<Predictor> predictor_of(const Runtime& runtime, InferenceModel m
   const auto open = [&](InferenceModel of) {
     return make_predictor(runtime, std::move(of), {a.kernel, a.dense_precision});
   };
-  if (a.retrieval.top_k > 0) return retrieval::make_retriever(std::move(model), open, a.retrieval);
+  if (a.retrieval.top_k > 0) {
+    retrieval::RetrieverOptions items = a.retrieval;
+    items.tell = [](const retrieval::IndexFigures& f) { std::cerr << fitted(text_of(f), STDERR_FILENO); };
+    return retrieval::make_retriever(runtime, std::move(model), open, items);
+  }
   if (!a.vectors.empty()) retrieval::answer_with(model, a.vectors);
   return open(std::move(model));
 }

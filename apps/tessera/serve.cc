@@ -143,6 +143,10 @@ Options options_of(ServeArguments& a, GivenTexts& given) {
       "query of --top-k (default: the input of the first head); of a sequence, its last row");
   add("exclude", po::value(&a.retrieval.exclude)->value_name("FEATURE"),
       "leave the ids of this feature out of a sample's items, such as those that a user has had");
+  add("index", po::value(&a.retrieval.index)->value_name("NAME"),
+      "find most of the items of --top-k by this index, such as hnsw?ef_search=200, instead of all by comparing each");
+  add("least-recall", po::value(&a.retrieval.least_recall)->value_name("SHARE"),
+      "refuse an --index that finds less than this share of the best items (0 to 1)");
   add("histories", po::value(&a.histories.path)->value_name("PATH"),
       "keep the histories of users that [history] makes, from the events in these files, and from those that POST "
       "/v1/events adds; -: begin without events");
@@ -300,29 +304,38 @@ std::unique_ptr<KeptHistories> keep_histories(const Runtime& runtime, const Hist
   return std::make_unique<KeptHistories>(runtime, options, model->model(), columns, log);
 }
 
+// The options of --top-k. `log` outlives them.
+retrieval::RetrieverOptions items_of(const ServeArguments& a, Log& log) {
+  retrieval::RetrieverOptions items = a.retrieval;
+  items.tell = [&log](const retrieval::IndexFigures& f) {
+    log.write(Level::kInfo, "index", {{"text", text_of(f)}, {"recall", f.recall}});
+  };
+  return items;
+}
+
 int serve_here(const Runtime& runtime, const ServeArguments& a, Log& log) {
   allow_open_files(a);
   const bool sharded = a.shards.where.world_size > 1;
   if (!sharded) survive_lost_pages();  // a sharded model does not check for lost pages, and would go on with zeros
   Metrics metrics;
+  const PredictorOptions how{a.shards.kernel, a.shards.dense_precision};
+  const retrieval::RetrieverOptions items = items_of(a, log);
   std::vector<ModelSource> sources;
   for (const NamedModel& model : a.models) {
-    sources.push_back({model.name, [&runtime, &a, sharded, model]() -> std::shared_ptr<Predictor> {
+    sources.push_back({model.name, [&runtime, &a, &how, &items, sharded, model]() -> std::shared_ptr<Predictor> {
                          if (sharded) return open_sharded(runtime, a.shards);
-                         if (a.retrieval.top_k > 0)
-                           return retrieval::open_retriever(runtime, model.directory,
-                                                            {a.shards.kernel, a.shards.dense_precision}, a.retrieval);
-                         return open_predictor(runtime, model.directory, {a.shards.kernel, a.shards.dense_precision});
+                         if (items.top_k > 0) return retrieval::open_retriever(runtime, model.directory, how, items);
+                         return open_predictor(runtime, model.directory, how);
                        }});
   }
   std::vector<std::shared_ptr<ModelFollower>> followers;
   for (const NamedModel& model : a.followed) {
-    FollowOptions options{{a.shards.kernel, a.shards.dense_precision}};
+    FollowOptions options{how};
     if (sharded) {
       options.ranks = follow_ranks(runtime, a.shards);
     } else if (a.retrieval.top_k > 0) {
-      options.make = [&a](InferenceModel version, const FollowOptions::Open& open) {
-        return retrieval::make_retriever(std::move(version), open, a.retrieval);
+      options.make = [&runtime, &items](InferenceModel version, const FollowOptions::Open& open) {
+        return retrieval::make_retriever(runtime, std::move(version), open, items);
       };
     }
     const auto follower = std::make_shared<ModelFollower>(runtime, model.directory, std::move(options));

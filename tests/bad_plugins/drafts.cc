@@ -1,10 +1,11 @@
-// A reader, a metric, an endpoint and a device whose memory is the host's.
+// A reader, a metric, an endpoint, an index and a device whose memory is the host's.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +17,7 @@
 #include "faults.h"
 #include "tessera/sdk/draft/device.h"
 #include "tessera/sdk/draft/endpoint.h"
+#include "tessera/sdk/draft/index.h"
 #include "tessera/sdk/draft/metric.h"
 #include "tessera/sdk/draft/reader.h"
 
@@ -193,6 +195,26 @@ class Deaf : public Endpoint {
   int port_, socket_ = -1;
 };
 
+// Finds the first items, whatever it is asked.
+class FirstItems : public Index {
+ public:
+  void build(std::span<const float> vectors, int64_t dim) override {
+    items_ = static_cast<int64_t>(vectors.size()) / dim;
+  }
+  void find(std::span<const float>, std::span<int64_t> rows) const override {
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int64_t>(i);
+    if (has("finds_items_beyond_the_last")) rows[0] = items_;
+    if (has("finds_an_item_twice")) rows[rows.size() - 1] = 0;
+    if (has("finds_items_after_a_gap") && rows.size() > 1) rows[0] = -1;
+    if (has("finds_others_each_time")) rows[0] = (rows[0] + ++searches_) % items_, rows = rows.subspan(1);
+    if (has("finds_others_each_time")) std::fill(rows.begin(), rows.end(), -1);
+  }
+
+ private:
+  int64_t items_ = 0;
+  mutable std::atomic<int64_t> searches_{0};
+};
+
 // Everything is done at once.
 class HostMemory : public Device {
  public:
@@ -252,4 +274,5 @@ TESSERA_PLUGIN("bad-drafts", "1.0.0", component<Lines>({.id = "bad.lines", .vers
                component<Pairs>({.id = "bad.pairs", .version = "1.0.0", .about = kAbout}),
                component<Brier>({.id = "bad.brier", .version = "1.0.0", .about = kAbout}),
                component<Deaf>({.id = "bad.deaf", .version = "1.0.0", .about = kAbout}),
+               component<FirstItems>({.id = "bad.first_items", .version = "1.0.0", .about = kAbout}),
                component<HostMemory>({.id = "bad.device", .version = "1.0.0", .about = kAbout}));

@@ -150,6 +150,52 @@ TEST_F(TopK, PredictWritesVectorsAndSearchesThem) {
   EXPECT_FALSE(std::getline(lines, line));
 }
 
+#ifdef TESSERA_HNSW
+// The index looks at all 41 items, so its answers are the exact ones.
+TEST_F(TopK, AnIndexAnswersAndSaysWhatItFinds) {
+  const std::vector<std::string> exact{"--top-k", "4", "--items", "film", "--query", "dense_arch"};
+  std::vector<std::string> more = exact;
+  more.insert(more.end(), {"--index", "hnsw?ef_search=41", "--least-recall", "1"});
+  EXPECT_EQ(asked(more), asked(exact));
+  const std::string samples = samples_file(model_, input_);
+  const auto predict = [&](std::vector<std::string> args) {
+    args.insert(args.begin(), {"predict", "--model", model_.link(), "--data", samples});
+    return test::run_tessera(args);
+  };
+  for (const bool excludes : {false, true}) {
+    std::vector<std::string> left = exact, by_index = more;
+    for (std::vector<std::string>* args : {&left, &by_index}) {
+      if (excludes) args->insert(args->end(), {"--exclude", "film"});
+      args->insert(args->end(), {"--output", model_.file(args == &left ? "exact.csv" : "index.csv")});
+    }
+    test::succeed(predict(left));
+    const test::Finished done = predict(by_index);
+    ASSERT_EQ(done.status, 0) << done.output;
+    EXPECT_THAT(done.output, HasSubstr("the index finds 100.0 % of the 4 best items (41 items as queries), in "));
+    EXPECT_EQ(test::file_text(model_.file("index.csv")), test::file_text(model_.file("exact.csv")));
+  }
+}
+
+TEST_F(TopK, AnIndexThatFindsTooLittleIsRefused) {
+  const std::vector<std::string> args{"serve",
+                                      "--model",
+                                      model_.link(),
+                                      "--port",
+                                      "0",
+                                      "--top-k",
+                                      "1",
+                                      "--items",
+                                      "film",
+                                      "--query",
+                                      "dense_arch",
+                                      "--index",
+                                      "hnsw?m=2&ef_construction=1&ef_search=1",
+                                      "--least-recall",
+                                      "1"};
+  test::expect_refused(test::run_tessera(args), HasSubstr("--least-recall 1: the index finds "), 1);
+}
+#endif
+
 TEST_F(TopK, WrongUseIsOneSentence) {
   const auto refused = [&](std::vector<std::string> more, const char* sentence) {
     std::vector<std::string> args{"serve", "--model", model_.link(), "--port", "0"};
@@ -165,6 +211,15 @@ TEST_F(TopK, WrongUseIsOneSentence) {
   refused({"--top-k", "4", "--items", "film"}, "name the layer to compare with --query");
   refused({"--top-k", "42", "--items", "film", "--query", "dense_arch"},
           "--top-k 42 is more than the 41 items of film");
+  refused({"--index", "hnsw"}, "--index needs --top-k K");
+  refused({"--top-k", "4", "--items", "film", "--query", "dense_arch", "--least-recall", "0.9"},
+          "--least-recall has no effect without --index NAME: the search is exact");
+  refused({"--top-k", "4", "--items", "film", "--query", "dense_arch", "--index", "hsnw"}, "hsnw");
+  test::expect_refused(test::run_tessera({"launch", "-n",        "2",          "--",      test::tessera_path(),
+                                          "serve",  "--backend", "tcp",        "--model", model_.link(),
+                                          "--port", "0",         "--top-k",    "4",       "--items",
+                                          "film",   "--query",   "dense_arch", "--index", "hnsw"}),
+                       HasSubstr("--index works in one process: leave it out over ranks, which search exactly"));
 }
 
 }  // namespace

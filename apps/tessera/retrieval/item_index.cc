@@ -18,6 +18,8 @@ constexpr size_t kMostOfChunk = 2048;  // items in a chunk, which bounds their p
 // Orders by score, then by lower item number.
 bool better(const Found& a, const Found& b) { return a.score > b.score || (a.score == b.score && a.item < b.item); }
 
+float or_smallest(float score) { return std::isnan(score) ? -std::numeric_limits<float>::infinity() : score; }
+
 // The best items of one query so far, with the worst of them on top.
 struct Heap {
   std::span<Found> room;
@@ -26,7 +28,7 @@ struct Heap {
   bool full() const { return count == room.size(); }
   float worst() const { return room.front().score; }
   void add(const Found& found) {
-    room[count++] = {std::isnan(found.score) ? -std::numeric_limits<float>::infinity() : found.score, found.item};
+    room[count++] = {or_smallest(found.score), found.item};
     std::push_heap(room.begin(), room.begin() + static_cast<int64_t>(count), better);
   }
   void replace_worst(const Found& found) {
@@ -103,6 +105,34 @@ void ItemIndex::search(std::span<const float> queries, int64_t k, Scratch& scrat
       items[q * best + i] = found[i].item;
       scores[q * best + i] = found[i].score;
     }
+  }
+}
+
+void ItemIndex::order(std::span<const float> query, std::span<const int32_t> rows, Scratch& scratch,
+                      std::span<int32_t> items, std::span<float> scores) const {
+  const auto dim = static_cast<size_t>(dim_);
+  TESSERA_CHECK(query.size() == dim && items.size() == rows.size() && scores.size() == rows.size(),
+                "room for the rows");
+  scratch.queries.assign(kQueries * dim, 0.0f);
+  for (size_t c = 0; c < dim; ++c) scratch.queries[c * kQueries] = query[c];
+  const size_t blocks = (rows.size() + kBeside - 1) / kBeside;
+  scratch.some.assign(blocks * kBeside * dim, 0.0f);
+  const auto place = [&](size_t item) { return item / kBeside * kBeside * dim + item % kBeside; };
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const float* const from = vectors_.data() + place(static_cast<size_t>(rows[i]));
+    float* const to = scratch.some.data() + place(i);
+    for (size_t c = 0; c < dim; ++c) to[c * kBeside] = from[c * kBeside];
+  }
+  scratch.products.resize(std::max(scratch.products.size(), blocks * kBeside));
+  loops_.products(scratch.queries.data(), 1, {scratch.some.data(), blocks, dim}, scratch.products.data(),
+                  blocks * kBeside);
+  scratch.found.resize(rows.size());
+  for (size_t i = 0; i < rows.size(); ++i)
+    scratch.found[i] = {or_smallest(scratch.products[i]), static_cast<int32_t>(first_ + rows[i])};
+  std::sort(scratch.found.begin(), scratch.found.end(), better);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    items[i] = scratch.found[i].item;
+    scores[i] = scratch.found[i].score;
   }
 }
 

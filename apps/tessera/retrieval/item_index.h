@@ -26,8 +26,8 @@ class ItemIndex {
     int32_t item = 0;
   };
   struct Scratch {
-    std::vector<float> queries, products;
-    std::vector<Found> found;  // the best so far: a heap per query, with its worst item first
+    std::vector<float> queries, products, some;  // some: the vectors of a few items
+    std::vector<Found> found;                    // the best so far: a heap per query, with its worst item first
     std::vector<size_t> counts;
   };
   // [any-thread] Finds the `k` <= items() best items for each of the queries [n, dim]. items[n, k] and scores[n, k]
@@ -36,6 +36,10 @@ class ItemIndex {
   // as the smallest.
   void search(std::span<const float> queries, int64_t k, Scratch& scratch, std::span<int32_t> items,
               std::span<float> scores) const;
+  // [any-thread] Orders `rows`, some of the items counted from 0, by their products with one query. items and scores
+  // have the same form and bits as those of search().
+  void order(std::span<const float> query, std::span<const int32_t> rows, Scratch& scratch, std::span<int32_t> items,
+             std::span<float> scores) const;
 
  private:
   int64_t items_, dim_, first_;

@@ -189,6 +189,11 @@ TEST(Retriever, ItsOptionsBelongTogether) {
   EXPECT_EQ(refusal({0, "item", ""}), "--items, --query and --exclude need --top-k K");
   EXPECT_EQ(refusal({5, "", ""}), "--top-k needs --items: a table of the model, or a file");
   EXPECT_EQ(refusal({-1, "item", ""}), "--top-k takes 1 to 10000 items");
+  EXPECT_EQ(refusal({5, "item", "", "", "hnsw", 1}), "");
+  EXPECT_EQ(refusal({0, "", "", "", "hnsw"}), "--index needs --top-k K");
+  EXPECT_EQ(refusal({5, "item", "", "", "", 0.9}),
+            "--least-recall has no effect without --index NAME: the search is exact");
+  EXPECT_EQ(refusal({5, "item", "", "", "hnsw", 95}), "--least-recall takes a share from 0 to 1, not 95");
 }
 
 }  // namespace

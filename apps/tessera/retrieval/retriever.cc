@@ -16,10 +16,12 @@ namespace {
 
 class Retriever : public Predictor {
  public:
-  Retriever(std::unique_ptr<Predictor> model, ItemIndex items, const RetrieverOptions& options)
+  Retriever(std::unique_ptr<Predictor> model, ItemIndex items, std::optional<ApproximateIndex> index,
+            const RetrieverOptions& options)
       : inner_(std::move(model)),
         model_(described_as_retriever(inner_->model(), options.top_k)),
         items_(std::move(items)),
+        index_(std::move(index)),
         k_(options.top_k),
         excluded_(feature_of(model_, options.exclude)) {}
 
@@ -47,7 +49,7 @@ class Retriever : public Predictor {
     std::vector<int32_t> items, more_items;
     std::vector<float> more_scores;
     std::vector<int64_t> excluded;  // ids of a sample, ascending
-    ItemIndex::Scratch search;
+    ApproximateIndex::Scratch search;
   };
 
   static std::optional<size_t> feature_of(const ModelDescription& model, const std::string& name) {
@@ -61,24 +63,41 @@ class Retriever : public Predictor {
   }
 
   void search(const PredictInput& input, Scratch& s) const {
-    if (!excluded_) return items_.search(s.queries, k_, s.search, s.items, s.scores);
+    if (!excluded_) return search_all(s.queries, k_, s.search, s.items, s.scores);
     std::fill(s.items.begin(), s.items.end(), -1);
     std::fill(s.scores.begin(), s.scores.end(), 0.0f);
     size_t id = 0;
-    for (size_t sample = 0; sample < static_cast<size_t>(input.batch); sample += kQueries)
-      search_some(input.features[*excluded_], sample, id, s);
+    // A few at a time, so that a long list costs memory only for a few. An index finds other items when it is asked for
+    // more of them, so each sample is searched alone.
+    const size_t together = index_ ? 1 : kQueries, batch = static_cast<size_t>(input.batch);
+    for (size_t sample = 0; sample < batch; sample += together)
+      search_some(input.features[*excluded_], sample, std::min(together, batch - sample), id, s);
   }
 
-  // Searches for the kQueries samples from `sample` on, so that a long list costs memory for a few of them alone. Their
-  // excluded ids begin at `id`, which goes on to the next ones.
-  void search_some(const PredictInput::Feature& excluded, size_t sample, size_t& id, Scratch& s) const {
-    const auto lengths = excluded.lengths.subspan(sample, std::min(kQueries, excluded.lengths.size() - sample));
+  // Searches by the index, if there is one and it finds `k` items; otherwise exactly.
+  void search_all(std::span<const float> queries, int64_t k, ApproximateIndex::Scratch& scratch,
+                  std::span<int32_t> items, std::span<float> scores) const {
+    if (!index_) return items_.search(queries, k, scratch.search, items, scores);
+    const auto dim = static_cast<size_t>(items_.dim()), best = static_cast<size_t>(k);
+    for (size_t q = 0; q < queries.size() / dim; ++q) {
+      const std::span<const float> query = queries.subspan(q * dim, dim);
+      const std::span<int32_t> found = items.subspan(q * best, best);
+      const std::span<float> scored = scores.subspan(q * best, best);
+      if (!index_->search(items_, query, k, scratch, found, scored))
+        items_.search(query, k, scratch.search, found, scored);
+    }
+  }
+
+  // Searches for the `count` samples from `sample` on. Their excluded ids begin at `id`, which goes on to the next
+  // ones.
+  void search_some(const PredictInput::Feature& excluded, size_t sample, size_t count, size_t& id, Scratch& s) const {
+    const auto lengths = excluded.lengths.subspan(sample, count);
     const int64_t more = std::min(items_.items(), k_ + *std::max_element(lengths.begin(), lengths.end()));
     const auto k = static_cast<size_t>(k_), all = static_cast<size_t>(more), dim = static_cast<size_t>(items_.dim());
     s.more_items.resize(lengths.size() * all);  // enough for k others each
     s.more_scores.resize(s.more_items.size());
-    items_.search(std::span<const float>(s.queries).subspan(sample * dim, lengths.size() * dim), more, s.search,
-                  s.more_items, s.more_scores);
+    search_all(std::span<const float>(s.queries).subspan(sample * dim, lengths.size() * dim), more, s.search,
+               s.more_items, s.more_scores);
     for (size_t i = 0; i < lengths.size(); ++i) {
       const auto ids = excluded.values.subspan(id, static_cast<size_t>(lengths[i]));
       id += ids.size();
@@ -97,6 +116,7 @@ class Retriever : public Predictor {
   const std::unique_ptr<Predictor> inner_;
   const ModelDescription model_;
   const ItemIndex items_;
+  const std::optional<ApproximateIndex> index_;
   const int64_t k_;
   const std::optional<size_t> excluded_;  // a feature
   inference::Pool<Scratch> scratch_{[] { return std::make_unique<Scratch>(); }};
@@ -162,6 +182,19 @@ ItemVectors vectors_of_layer(const InferenceModel& model, const OpenModel& open,
   return {vectors, first, end - first};
 }
 
+// Builds the index, and compares it with the exact search.
+ApproximateIndex checked_index(const Runtime& runtime, const ItemIndex& items, const Tensor& vectors,
+                               const RetrieverOptions& retriever) {
+  constexpr int64_t kQueriesCompared = 200;
+  ApproximateIndex index(runtime, retriever.index, vectors);
+  const IndexFigures figures = index.compared(items, vectors, retriever.top_k, kQueriesCompared);
+  if (retriever.tell) retriever.tell(figures);
+  if (figures.recall < retriever.least_recall)
+    fail(Code::kFailedPrecondition, "--least-recall ", retriever.least_recall, ": ", text_of(figures),
+         ": let it search further (hnsw?ef_search=N), or leave --index out");
+  return index;
+}
+
 }  // namespace
 
 void check_compared(const InferenceModel& model, const RetrieverOptions& retriever) {
@@ -201,6 +234,11 @@ void answer_with(InferenceModel& model, const std::string& layer) {
 void check(const RetrieverOptions& options) {
   if (options.top_k == 0 && (!options.items.empty() || !options.query.empty() || !options.exclude.empty()))
     fail(Code::kInvalidArgument, "--items, --query and --exclude need --top-k K");
+  if (options.top_k == 0 && !options.index.empty()) fail(Code::kInvalidArgument, "--index needs --top-k K");
+  if (options.index.empty() && options.least_recall != 0)
+    fail(Code::kInvalidArgument, "--least-recall has no effect without --index NAME: the search is exact");
+  if (!(options.least_recall >= 0 && options.least_recall <= 1))
+    fail(Code::kInvalidArgument, "--least-recall takes a share from 0 to 1, not ", options.least_recall);
   if (options.top_k == 0) return;
   if (options.top_k < 1 || options.top_k > 10000) fail(Code::kInvalidArgument, "--top-k takes 1 to 10000 items");
   if (options.items.empty()) fail(Code::kInvalidArgument, "--top-k needs --items: a table of the model, or a file");
@@ -237,7 +275,7 @@ ModelDescription described_as_retriever(ModelDescription model, int64_t k) {
   return model;
 }
 
-std::unique_ptr<Predictor> make_retriever(InferenceModel model, const OpenModel& open,
+std::unique_ptr<Predictor> make_retriever(const Runtime& runtime, InferenceModel model, const OpenModel& open,
                                           const RetrieverOptions& retriever) {
   check_compared(model, retriever);
   const ItemVectors vectors = is_layer(model, retriever.items) ? vectors_of_layer(model, open, retriever.items)
@@ -246,13 +284,15 @@ std::unique_ptr<Predictor> make_retriever(InferenceModel model, const OpenModel&
   if (!retriever.query.empty()) answer_with(model, retriever.query);
   std::unique_ptr<Predictor> predictor = open(std::move(model));
   check_items(predictor->model().outputs.front(), items.dim(), items.items(), retriever);
-  return std::make_unique<Retriever>(std::move(predictor), std::move(items), retriever);
+  std::optional<ApproximateIndex> index;
+  if (!retriever.index.empty()) index = checked_index(runtime, items, vectors.vectors, retriever);
+  return std::make_unique<Retriever>(std::move(predictor), std::move(items), std::move(index), retriever);
 }
 
 std::unique_ptr<Predictor> open_retriever(const Runtime& runtime, const std::string& directory,
                                           const PredictorOptions& options, const RetrieverOptions& retriever) {
   const OpenModel open = [&](InferenceModel model) { return make_predictor(runtime, std::move(model), options); };
-  return make_retriever(open_packed_model(directory), open, retriever);
+  return make_retriever(runtime, open_packed_model(directory), open, retriever);
 }
 
 }  // namespace tessera::retrieval

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "retrieval/approximate_index.h"
 #include "retrieval/item_index.h"
 #include "tessera/predictor.h"
 
@@ -21,6 +22,9 @@ struct RetrieverOptions {
   // the first head.
   std::string query;
   std::string exclude;  // feature whose ids are left out of a sample's answer; empty: none
+  std::string index;    // component that finds the items approximately, such as "hnsw?m=32"; empty: the exact search
+  double least_recall = 0;                        // share of the best items that the index must find
+  std::function<void(const IndexFigures&)> tell;  // called with what the index finds, if there is one
 };
 // Throws kInvalidArgument, with the options' names, if only some of them are given.
 void check(const RetrieverOptions& options);
@@ -31,17 +35,20 @@ void check_asked(const ModelDescription& model, const PredictInput& input);
 void answer_with(InferenceModel& model, const std::string& layer);
 
 // Outputs "score" and "item" have top_k values per sample: the largest dot products of the query with the items'
-// vectors, and the numbers of those items. If fewer are left after `exclude`, the last are item -1 with score 0. Throws
-// kInvalidArgument if widths differ, more items are wanted than exist, or there is no such feature.
+// vectors, and the numbers of those items. If fewer are left after `exclude`, the last are item -1 with score 0. With
+// `index`, only these items may be others; a query for which it finds too few is searched exactly. Throws
+// kInvalidArgument if widths differ, more items are wanted than exist, or there is no such feature, and
+// kFailedPrecondition if the index finds too little.
 std::unique_ptr<Predictor> open_retriever(const Runtime& runtime, const std::string& directory,
                                           const PredictorOptions& options, const RetrieverOptions& retriever);
 // The same for a model in memory; `open` makes its predictor.
 using OpenModel = std::function<std::unique_ptr<Predictor>(InferenceModel)>;
-std::unique_ptr<Predictor> make_retriever(InferenceModel model, const OpenModel& open,
+std::unique_ptr<Predictor> make_retriever(const Runtime& runtime, InferenceModel model, const OpenModel& open,
                                           const RetrieverOptions& retriever);
 
 // The same over ranks, collective like make_sharded_predictor(). Each rank searches a part of the items; rank 0 merges
-// the results. The answers equal those of one process, bit for bit. It cannot exclude items: kUnimplemented.
+// the results. The answers equal those of one process, bit for bit. It cannot exclude items and uses no
+// index: kUnimplemented.
 std::unique_ptr<ShardedPredictor> make_sharded_retriever(const Runtime& runtime,
                                                          const std::function<InferenceModel()>& open,
                                                          std::shared_ptr<ProcessGroup> group,

@@ -103,6 +103,8 @@ std::unique_ptr<ShardedPredictor> make_sharded_retriever(const Runtime& runtime,
                                                          const RetrieverOptions& retriever) {
   if (!retriever.exclude.empty())
     fail(Code::kUnimplemented, "--exclude works in one process: over ranks ask for more items, and leave them out");
+  if (!retriever.index.empty())
+    fail(Code::kUnimplemented, "--index works in one process: leave it out over ranks, which search exactly");
   Search search{.k = retriever.top_k, .world_size = group->world_size()};
   options.part = [&](const InferenceModel& model, int rank, int world_size) -> std::unique_ptr<RankPart> {
     const ItemVectors items = item_vectors(model, retriever.items, {rank, world_size});

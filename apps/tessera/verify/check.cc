@@ -132,9 +132,10 @@ ComponentPtr Subject::inner() {
 
 std::vector<Check> all_checks() {
   std::vector<Check> all;
-  for (const auto checks : {static_checks(), load_checks(), contract_checks(), sharder_checks(), optimizer_checks(),
-                            kernel_checks(), collective_checks(), collective_info_checks(), collective_series_checks(),
-                            module_checks(), reader_checks(), metric_checks(), device_checks(), endpoint_checks()}) {
+  for (const auto checks :
+       {static_checks(), load_checks(), contract_checks(), sharder_checks(), optimizer_checks(), kernel_checks(),
+        collective_checks(), collective_info_checks(), collective_series_checks(), module_checks(), reader_checks(),
+        metric_checks(), device_checks(), endpoint_checks(), index_checks()}) {
     all.insert(all.end(), checks.begin(), checks.end());
   }
   return all;

@@ -176,5 +176,6 @@ std::span<const Check> reader_checks();
 std::span<const Check> metric_checks();
 std::span<const Check> device_checks();
 std::span<const Check> endpoint_checks();
+std::span<const Check> index_checks();
 
 }  // namespace tessera::cli::verify

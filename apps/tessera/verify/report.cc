@@ -8,6 +8,7 @@
 #include "tessera/abi/collective.h"
 #include "tessera/abi/draft/device.h"
 #include "tessera/abi/draft/endpoint.h"
+#include "tessera/abi/draft/index.h"
 #include "tessera/abi/draft/metric.h"
 #include "tessera/abi/draft/reader.h"
 #include "tessera/abi/kernel.h"
@@ -73,7 +74,8 @@ std::string not_looked_at(const std::string& kind) {
        "formats that verify cannot write, unless --input names a file; damaged files, weights, and files that change"},
       {TSR_METRIC_KIND, "the formula; groups; labels other than 0 and 1"},
       {TSR_DEVICE_KIND, "kernels' arithmetic on it (tessera.device_ops), several devices, speed"},
-      {TSR_ENDPOINT_KIND, "requests of clients in its protocol, TLS, limits of bodies"}};
+      {TSR_ENDPOINT_KIND, "requests of clients in its protocol, TLS, limits of bodies"},
+      {TSR_INDEX_KIND, "how many of the best items it finds, which serve and predict measure; speed, memory"}};
   for (const auto& [known, text] : kTexts) {
     if (kind == known) return str_cat("not looked at (", kind, "): ", text);
   }

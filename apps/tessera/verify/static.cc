@@ -8,6 +8,7 @@
 #include "tessera/abi/collective.h"
 #include "tessera/abi/draft/device.h"
 #include "tessera/abi/draft/endpoint.h"
+#include "tessera/abi/draft/index.h"
 #include "tessera/abi/draft/metric.h"
 #include "tessera/abi/draft/reader.h"
 #include "tessera/abi/kernel.h"
@@ -143,9 +144,9 @@ void check_static_linking(Subject& subject) {
 }
 
 void check_static_manifest(Subject& subject) {
-  constexpr std::string_view kKinds[] = {TSR_SHARDER_KIND,    TSR_OPTIMIZER_KIND, TSR_KERNEL_KIND,
-                                         TSR_COLLECTIVE_KIND, TSR_MODULE_KIND,    TSR_DEVICE_KIND,
-                                         TSR_READER_KIND,     TSR_METRIC_KIND,    TSR_ENDPOINT_KIND};
+  constexpr std::string_view kKinds[] = {TSR_SHARDER_KIND,  TSR_OPTIMIZER_KIND, TSR_KERNEL_KIND, TSR_COLLECTIVE_KIND,
+                                         TSR_MODULE_KIND,   TSR_DEVICE_KIND,    TSR_READER_KIND, TSR_METRIC_KIND,
+                                         TSR_ENDPOINT_KIND, TSR_INDEX_KIND};
   const plugin::Library library(subject.what().path);
   for (const plugin::ManifestLine& line : library.note().components) {
     if (std::find(std::begin(kKinds), std::end(kKinds), line.kind) == std::end(kKinds))

@@ -9,6 +9,7 @@
 #include "tessera/abi/collective.h"
 #include "tessera/abi/draft/device.h"
 #include "tessera/abi/draft/endpoint.h"
+#include "tessera/abi/draft/index.h"
 #include "tessera/abi/draft/metric.h"
 #include "tessera/abi/draft/reader.h"
 #include "tessera/abi/kernel.h"
@@ -71,6 +72,7 @@ constexpr Member kReader[] = {TESSERA_MEMBER(tsr_reader, open),   TESSERA_MEMBER
 constexpr Member kMetric[] = {TESSERA_MEMBER(tsr_metric, info), TESSERA_MEMBER(tsr_metric, add),
                               TESSERA_MEMBER(tsr_metric, value)};
 constexpr Member kEndpoint[] = {TESSERA_MEMBER(tsr_endpoint, start), TESSERA_MEMBER(tsr_endpoint, stop)};
+constexpr Member kIndex[] = {TESSERA_MEMBER(tsr_index, build), TESSERA_MEMBER(tsr_index, search)};
 #undef TESSERA_MEMBER
 
 constexpr Interface kInterfaces[] = {{TSR_SHARDER_KIND, kSharder, TSR_SHARDER_KEEPS_IDS},
@@ -81,7 +83,8 @@ constexpr Interface kInterfaces[] = {{TSR_SHARDER_KIND, kSharder, TSR_SHARDER_KE
                                      {TSR_DEVICE_KIND, kDevice, 0},
                                      {TSR_READER_KIND, kReader, 0},
                                      {TSR_METRIC_KIND, kMetric, 0},
-                                     {TSR_ENDPOINT_KIND, kEndpoint, 0}};
+                                     {TSR_ENDPOINT_KIND, kEndpoint, 0},
+                                     {TSR_INDEX_KIND, kIndex, 0}};
 
 // Returns the first missing member. `what` names the table in the message. All tables begin with their struct_size.
 std::string missing_member(const std::string& what, const void* table, std::span<const Member> members) {
