@@ -9,10 +9,6 @@ using tessera::sdk::ModuleCall;
 using tessera::sdk::Setup;
 using tessera::sdk::Value;
 
-void copy_columns(int64_t batch, int64_t width, const float* from, int64_t from_stride, float* to, int64_t to_stride) {
-  for (int64_t s = 0; s < batch; ++s) std::copy_n(from + s * from_stride, width, to + s * to_stride);
-}
-
 // Checks that the widths of inputs are those that the option "inputs" lists.
 void check_inputs(std::span<const Value> inputs, const std::vector<int64_t>& listed, const char* layer) {
   const std::vector<int64_t> widths = tessera::sdk::dense_widths(inputs, layer);

@@ -21,10 +21,14 @@ inline bool nothing_comes_back(const tessera::sdk::ModuleCall& call) {
 }
 
 // Copies `width` columns of each row. Rows are `stride` and `to_stride` floats apart.
+inline void copy_columns(int64_t rows, int64_t width, const float* from, int64_t stride, float* to, int64_t to_stride) {
+  for (int64_t s = 0; s < rows; ++s) std::copy_n(from + s * stride, width, to + s * to_stride);
+}
+// The same on the host's threads.
 inline void copy_columns(tessera::sdk::Host host, int64_t rows, int64_t width, const float* from, int64_t stride,
                          float* to, int64_t to_stride) {
   in_row_blocks(host, rows, width, [&](int64_t begin, int64_t end) {
-    for (int64_t s = begin; s < end; ++s) std::copy_n(from + s * stride, width, to + s * to_stride);
+    copy_columns(end - begin, width, from + begin * stride, stride, to + begin * to_stride, to_stride);
   });
 }
 
@@ -88,8 +92,7 @@ class Joined {
     float* to = memory.data() + begin * width;
     for (const DLTensor& t : inputs) {
       const int64_t w = t.shape[1];
-      const float* from = tessera::sdk::data_as<float>(t) + begin * w;
-      for (int64_t s = 0; s < end - begin; ++s) std::copy_n(from + s * w, w, to + s * width);
+      copy_columns(end - begin, w, tessera::sdk::data_as<float>(t) + begin * w, w, to, width);
       to += w;
     }
   }
@@ -119,7 +122,7 @@ class Joined {
     for (size_t i = first_; i < call.inputs.size(); ++i) {
       const int64_t w = call.inputs[i].shape[1];
       float* const to = matrix_or_null(call.grad_inputs[i], call.batch, w, what_.c_str());
-      for (int64_t s = begin; to && s < end; ++s) std::copy_n(from + (s - begin) * width, w, to + s * w);
+      if (to) copy_columns(end - begin, w, from, width, to + begin * w, w);
       from += w;
     }
   }

@@ -12,8 +12,8 @@
 namespace tessera {
 
 struct RankGrid {
-  static constexpr int kDirect =
-      16;  // the largest world whose ranks all exchange directly, unless a job says otherwise
+  // The largest world whose ranks all exchange directly, unless a job says otherwise.
+  static constexpr int kDirect = 16;
 
   int rows = 1, columns = 1;
 
