@@ -45,7 +45,8 @@ void IdIndex::take(const std::vector<int64_t>& ids) {
     std::stable_sort(order_.begin(), order_.end(), [&](int64_t a, int64_t b) { return of(a) < of(b); });
 }
 
-ItemLoss::ItemLoss(const tessera::sdk::Setup& setup) : host_(setup.host), loops_(choose_loops()) {
+ItemLoss::ItemLoss(const tessera::sdk::Setup& setup)
+    : host_(setup.host), loops_(choose_loops()), tiles_(host_, loops_) {
   tessera::sdk::Options& options = setup.options;
   tessera::sdk::joined_width(options);
   const size_t kind = options.word("kind", {"softmax", "bce", "gbce"});
@@ -79,7 +80,7 @@ ItemLoss::ItemLoss(const tessera::sdk::Setup& setup) : host_(setup.host), loops_
     fail(TSR_INVALID_ARGUMENT,
          "option \"split\" is for a softmax whose candidates all samples share: leave it out, or ",
          "set kind = \"softmax\" and negatives = \"batch\"");
-  if (split) split_softmax_.emplace(host_, loops_, scale_);
+  if (split) split_softmax_.emplace(tiles_, scale_);
   prepare_products();
   place_inputs();
 }
@@ -157,7 +158,7 @@ void ItemLoss::take(const ModuleCall& call) {
   if (drop_) index_.take(ids_);
   take_log_q(call);
   make_groups(call);
-  count_negatives();
+  leave_out();
 }
 
 void ItemLoss::choose_rows(const ModuleCall& call) {
@@ -237,18 +238,19 @@ void ItemLoss::make_groups(const ModuleCall& call) {
   }
 }
 
-template <class Body>
-void ItemLoss::each_dropped(const Group& group, int64_t i, const Body& body) const {
-  if (drop_) return index_.each(rows_[static_cast<size_t>(i)].id, group.begin, group.end, body);
-  if (shared_ == Shared::kInBatch) body(i);
-}
-
-void ItemLoss::count_negatives() {
+void ItemLoss::leave_out() {
+  left_out_.clear();
   for (const Group& group : groups_) {
     for (int64_t i = group.first; i < group.last; ++i) {
       Row& row = rows_[static_cast<size_t>(i)];
-      row.negatives = group.end - group.begin;
-      each_dropped(group, i, [&](int64_t) { --row.negatives; });
+      const auto before = std::ssize(left_out_.candidates);
+      const auto add = [&](int64_t candidate) { left_out_.candidates.push_back(candidate - group.begin); };
+      if (drop_)
+        index_.each(row.id, group.begin, group.end, add);
+      else if (shared_ == Shared::kInBatch)
+        add(i);
+      left_out_.end_row();
+      row.negatives = group.end - group.begin - (std::ssize(left_out_.candidates) - before);
       if (items_ > 0 && row.negatives >= items_)
         fail(TSR_INVALID_ARGUMENT, kItemLoss, " of gbce has ", row.negatives,
              " negatives for an item, but with items = ", items_, " there are only ", items_ - 1,
@@ -283,14 +285,17 @@ int64_t ItemLoss::rows_at_once(const Group& group) const {
 }
 int64_t ItemLoss::scratch_of(const Group& group) const { return rows_at_once(group) * (group.end - group.begin + 1); }
 
-void ItemLoss::run(const Back* back) {
+template <class Body>
+void ItemLoss::each_group(const Body& body) {
+  in_blocks(host_, std::ssize(groups_), 1,
+            [&](int64_t g, int64_t, int64_t slot) { body(groups_[static_cast<size_t>(g)], slot); });
+}
+
+void ItemLoss::run_logistic(const Back* back) {
   int64_t most = 0;
   for (const Group& group : groups_) most = std::max(most, scratch_of(group));
-  const int64_t groups = std::ssize(groups_), slots = std::max<int64_t>(1, slots_of(host_, groups, 1));
-  float* scratch = scratch_.at_least(host_, most * slots);
-  in_blocks(host_, groups, 1, [&](int64_t g, int64_t, int64_t slot) {
-    run_group(groups_[static_cast<size_t>(g)], back, scratch + slot * most);
-  });
+  float* scratch = scratch_.at_least(host_, most * std::max<int64_t>(1, slots_of(host_, std::ssize(groups_), 1)));
+  each_group([&](const Group& group, int64_t slot) { run_group(group, back, scratch + slot * most); });
 }
 
 void ItemLoss::run_group(const Group& group, const Back* back, float* scratch) {
@@ -322,11 +327,7 @@ void ItemLoss::logits(const Group& group, int64_t first, int64_t last, float* z)
               candidates_ + group.begin * width_, width_, 0, z + 1, width});
   for (int64_t i = first; i < last; ++i, z += width) {
     z[0] = scale_ * loops_.of_rows->dot(width_, states + i * width_, items + i * width_);
-    if (!log_q_of_.empty()) {
-      if (correct_item_) z[0] -= rows_[static_cast<size_t>(i)].log_q;
-      loops_.of_rows->add_scaled(count, -1, log_q_of_.data() + group.begin, z + 1);
-    }
-    each_dropped(group, i, [&](int64_t c) { z[1 + c - group.begin] = -INFINITY; });
+    left_out_.each(i, 0, count, [&](int64_t c) { z[1 + c] = -INFINITY; });
   }
 }
 
@@ -338,12 +339,6 @@ float ItemLoss::item_share(const Row& row) const {
 }
 
 float ItemLoss::loss_of(const Row& row, int64_t width, float* z) const {
-  if (softmax_) {
-    const float item = z[0], largest = *std::max_element(z, z + width);
-    loops_.of_rows->softmax(1, width, z, z);
-    // The largest one is 1 / sum of exp(z - largest).
-    return largest - item - std::log(*std::max_element(z, z + width));
-  }
   z[0] = -z[0];
   loops_.of_rows->activate(Activation::kSoftplus, width, 0, z, z);
   z[0] *= item_share(row);
@@ -351,15 +346,10 @@ float ItemLoss::loss_of(const Row& row, int64_t width, float* z) const {
 }
 
 void ItemLoss::gradients_of(const Row& row, int64_t width, float scale, float* z) const {
-  if (softmax_) {
-    loops_.of_rows->softmax(1, width, z, z);
-    z[0] -= 1;
-  } else {
-    z[0] = -z[0];
-    loops_.of_rows->activate(Activation::kSigmoid, width, 0, z, z);
-    z[0] *= -item_share(row);
-    scale /= static_cast<float>(1 + row.negatives);
-  }
+  z[0] = -z[0];
+  loops_.of_rows->activate(Activation::kSigmoid, width, 0, z, z);
+  z[0] *= -item_share(row);
+  scale /= static_cast<float>(1 + row.negatives);
   loops_.of_rows->scale(width, scale, z, z);
 }
 
@@ -394,7 +384,7 @@ void ItemLoss::forward(const ModuleCall& call, tsr_module_context** context) {
   weigh(call);
   losses_.assign(rows_.size(), 0.0f);
   auto lease = contexts_.take();
-  combines(call) ? run_split(call, &lease->all) : run(nullptr);
+  softmax_ ? run_softmax(call, &lease->all) : run_logistic(nullptr);
   std::fill_n(out, call.batch, 0.0f);
   lease->factors.clear();
   for (size_t i = 0; i < rows_.size(); ++i) {
@@ -417,7 +407,7 @@ void ItemLoss::backward(const ModuleCall& call, tsr_module_context* context) {
   back.candidates = places_.candidates ? matrix_or_null(call.grad_inputs[places_.candidates], count_, width_,
                                                         "the gradient of the candidates")
                                        : grad_items_.data();
-  combines(call) ? run_split_back(call, back, contexts_.of(context)->all) : run(&back);
+  softmax_ ? run_softmax_back(call, back, contexts_.of(context)->all) : run_logistic(&back);
   give_back(call);
 }
 
@@ -430,27 +420,54 @@ float ItemLoss::item_logit(int64_t i) const {
   return z - (correct_item_ ? rows_[static_cast<size_t>(i)].log_q : 0);
 }
 
-void ItemLoss::run_split(const ModuleCall& call, AllRows* all) {
-  row_ids_.clear();
-  for (const Row& row : rows_) row_ids_.push_back(row.id);
-  all->width = width_;
-  split_softmax_->gather(call, states_.data(), row_ids_, here(), all);
-  split_softmax_->sum_up(call, here(), all);
+Compared ItemLoss::compared(const Group& group) const {
+  return {group.last - group.first,
+          group.end - group.begin,
+          width_,
+          scale_,
+          states_.data() + group.first * width_,
+          candidates_ + group.begin * width_,
+          log_q_of_.empty() ? nullptr : log_q_of_.data() + group.begin,
+          &left_out_,
+          group.first};
+}
+
+void ItemLoss::run_softmax(const ModuleCall& call, AllRows* all) {
+  if (combines(call)) {
+    row_ids_.clear();
+    for (const Row& row : rows_) row_ids_.push_back(row.id);
+    all->width = width_;
+    split_softmax_->gather(call, states_.data(), row_ids_, here(), all);
+    split_softmax_->sum_up(call, here(), all);
+  } else {
+    all->first = 0;
+    all->own = std::ssize(rows_);
+    all->log_sums.assign(rows_.size(), -INFINITY);
+    each_group(
+        [&](const Group& group, int64_t) { tiles_.sum_up(compared(group), all->log_sums.data() + group.first); });
+  }
   for (int64_t i = 0; i < all->own; ++i) {
-    const double z = item_logit(i);
     double& sum = all->log_sums[static_cast<size_t>(all->first + i)];
-    const double largest = std::max(sum, z);
-    sum = largest + std::log(std::exp(sum - largest) + std::exp(z - largest));
+    const double z = item_logit(i);
+    sum = log_of_sum(sum, z);
     losses_[static_cast<size_t>(i)] = static_cast<float>(sum - z);
   }
 }
 
-void ItemLoss::run_split_back(const ModuleCall& call, const Back& back, const AllRows& all) {
+void ItemLoss::run_softmax_back(const ModuleCall& call, const Back& back, const AllRows& all) {
   std::vector<float>& factors = row_factors_;
   factors.clear();
   for (const Row& row : rows_)
     factors.push_back(back.grads == nullptr ? 0 : back.grads[row.sample] * static_cast<float>(row.factor) * scale_);
-  split_softmax_->backward(call, here(), factors, all, grad_states_.data(), back.candidates);
+  if (combines(call)) {
+    split_softmax_->backward(call, here(), factors, all, grad_states_.data(), back.candidates);
+  } else {
+    each_group([&](const Group& group, int64_t) {
+      tiles_.backward(compared(group), factors.data() + group.first, all.log_sums.data() + group.first,
+                      grad_states_.data() + group.first * width_,
+                      back.candidates == nullptr ? nullptr : back.candidates + group.begin * width_);
+    });
+  }
   for (int64_t i = 0; i < all.own; ++i) {
     const double share = std::exp(item_logit(i) - all.log_sums[static_cast<size_t>(all.first + i)]);
     const float dz = factors[static_cast<size_t>(i)] * static_cast<float>(share - 1);

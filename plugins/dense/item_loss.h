@@ -68,7 +68,7 @@ class ItemLoss : public tessera::sdk::Module {
   };
   struct Context {
     std::vector<double> factors;  // of the rows
-    AllRows all;                  // with "split"
+    AllRows all;                  // of a softmax; without "split" log_sums alone, of this rank's rows
   };
   // Gradients that are written, besides those of the states; all NULL in forward.
   struct Back {
@@ -83,14 +83,19 @@ class ItemLoss : public tessera::sdk::Module {
   float counted_log_q(const tessera::sdk::ModuleCall& call, int64_t id) const;
   void take_log_q(const tessera::sdk::ModuleCall& call);
   void make_groups(const tessera::sdk::ModuleCall& call);
-  void count_negatives();
+  void leave_out();
   void weigh(const tessera::sdk::ModuleCall& call);
-  // Calls body(candidate) for each candidate of the group that is no negative of row i.
+  // Calls body(group, slot) for each group, on the host's threads.
   template <class Body>
-  void each_dropped(const Group& group, int64_t i, const Body& body) const;
+  void each_group(const Body& body);
+  Compared compared(const Group& group) const;
+  float item_logit(int64_t i) const;
+  void run_softmax(const tessera::sdk::ModuleCall& call, AllRows* all);
+  void run_softmax_back(const tessera::sdk::ModuleCall& call, const Back& back, const AllRows& all);
+  // Logistic losses, or their gradients.
   int64_t rows_at_once(const Group& group) const;
   int64_t scratch_of(const Group& group) const;
-  void run(const Back* back);
+  void run_logistic(const Back* back);
   void run_group(const Group& group, const Back* back, float* scratch);
   // Rows [first, last) of a group: their losses, or the gradients of their logits and what follows for each row.
   void run_rows(const Group& group, int64_t first, int64_t last, const Back* back, float* z);
@@ -102,9 +107,6 @@ class ItemLoss : public tessera::sdk::Module {
   // The loss with candidates of all ranks, and its gradients.
   bool combines(const tessera::sdk::ModuleCall& call) const { return split_softmax_ && call.sums_over_ranks(); }
   CandidatesHere here() const;
-  float item_logit(int64_t i) const;
-  void run_split(const tessera::sdk::ModuleCall& call, AllRows* all);
-  void run_split_back(const tessera::sdk::ModuleCall& call, const Back& back, const AllRows& all);
   void give_back(const tessera::sdk::ModuleCall& call) const;
 
   tessera::sdk::Host host_;
@@ -118,6 +120,7 @@ class ItemLoss : public tessera::sdk::Module {
   Places places_;
   std::vector<tessera::sdk::Parameter> buffers_;
   ContextPool<Context> contexts_;
+  TiledSoftmax tiles_;
   std::optional<SplitSoftmax> split_softmax_;  // with "split"
 
   // The call in progress.
@@ -127,8 +130,9 @@ class ItemLoss : public tessera::sdk::Module {
   std::vector<Group> groups_;
   std::vector<float> losses_, log_q_of_;  // of rows_; of candidates
   std::vector<int64_t> ids_, row_ids_;    // of candidates; of rows_, with "split"
-  std::vector<float> row_factors_;        // gradients of the rows' losses, with "split"
+  std::vector<float> row_factors_;        // gradients of the rows' losses, of a softmax
   IdIndex index_;
+  LeftOut left_out_;  // of rows_; positions count from the group's first candidate
   Floats states_, item_rows_, grad_states_, grad_items_, scratch_, fresh_counts_;  // the first four: [rows_, width_]
 };
 

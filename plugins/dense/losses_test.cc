@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <memory>
+#include <numeric>
 
 #include "test_layer.h"
 
@@ -163,6 +164,57 @@ TEST(ItemLossGbce, CountsOnlyNegativesThatAreThere) {
   const auto few = gbce_of(host, R"({"kind": "gbce", "items": 3})");
   EXPECT_EQ(few->forward(), TSR_INVALID_ARGUMENT);
   EXPECT_THAT(few->error(), HasSubstr("3 negatives for an item, but with items = 3 there are only 2 others"));
+}
+
+// Softmax over more candidates than fit into a tile, some of which are the rows' items, against sums in double.
+TEST(ItemLossSoftmax, OverManyCandidatesInTiles) {
+  static constexpr int64_t kRows = 200, kCandidates = 2600, kWidth = 70, kItems = 2500;
+  TestHost one, three(3);
+  const auto step = [](TestHost& host) {
+    auto made = std::make_unique<Layer>(host, "item_loss", R"({"temperature": 0.5})");
+    Layer& loss = *made;
+    loss.ids = {3, 4};
+    std::vector<int64_t> bounds(kRows + 1, kCandidates);
+    bounds[0] = 0;
+    loss.all_bounds = {{}, {}, bounds, {}, bounds};
+    loss.with_inputs({{kRows, kWidth}, {kRows, kWidth}, {kCandidates, kWidth}, {kRows, 1}, {kCandidates, 1}});
+    for (int64_t r = 0; r < kRows; ++r) loss.inputs[3].counts.push_back(r * 17 % (kItems + 50));
+    for (int64_t c = 0; c < kCandidates; ++c) loss.inputs[4].counts.push_back(c % kItems);
+    loss.grad_inputs[3].data.clear();
+    loss.grad_inputs[4].data.clear();
+    loss.step();
+    EXPECT_EQ(host.lent > 0, host.threads > 1);
+    return made;
+  };
+  const auto made = step(one);
+  const Layer& loss = *made;
+  std::vector<double> states(kRows * kWidth), candidates(kCandidates * kWidth);
+  for (size_t r = 0; r < kRows; ++r) {
+    const float *state = loss.inputs[0].data.data() + r * kWidth, *item = loss.inputs[1].data.data() + r * kWidth;
+    const auto logit = [&](const float* row) { return 2 * std::inner_product(state, state + kWidth, row, 0.0); };
+    std::vector<double> z;
+    for (size_t c = 0; c < kCandidates; ++c) {
+      const bool own = loss.inputs[3].counts[r] == loss.inputs[4].counts[c];
+      z.push_back(own ? -INFINITY : logit(loss.inputs[2].data.data() + c * kWidth));
+    }
+    double sum = std::exp(logit(item));
+    for (const double v : z) sum += std::exp(v);
+    EXPECT_NEAR(loss.output.data[r], std::log(sum) - logit(item), 1e-5);
+    const double grad = 2 * static_cast<double>(loss.grad_output.data[r]);
+    for (size_t w = 0; w < kWidth; ++w) {
+      states[r * kWidth + w] += grad * (std::exp(logit(item)) / sum - 1) * static_cast<double>(item[w]);
+      for (size_t c = 0; c < kCandidates; ++c) {
+        const double dz = grad * std::exp(z[c]) / sum;
+        states[r * kWidth + w] += dz * static_cast<double>(loss.inputs[2].data[c * kWidth + w]);
+        candidates[c * kWidth + w] += dz * static_cast<double>(state[w]);
+      }
+    }
+  }
+  EXPECT_THAT(loss.grad_inputs[0].data, Pointwise(testing::DoubleNear(1e-5), states));
+  EXPECT_THAT(loss.grad_inputs[2].data, Pointwise(testing::DoubleNear(1e-5), candidates));
+  const auto threaded = step(three);
+  EXPECT_EQ(threaded->output.data, loss.output.data);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(threaded->grad_inputs[i].data, loss.grad_inputs[i].data) << "input " << i;
 }
 
 }  // namespace

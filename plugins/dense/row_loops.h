@@ -36,6 +36,12 @@ struct RowLoops {
                            float* dx);
   // y = exp(x - max) / sum of those, row by row.
   void (*softmax)(int64_t rows, int64_t width, const float* x, float* y);
+  // The greatest x, without those that are NaN; -infinity if there is none.
+  float (*largest)(int64_t n, const float* x);
+  // The sum of exp(x - shift).
+  float (*sum_exp)(int64_t n, const float* x, float shift);
+  // y = scale * exp(x - shift). y may be x.
+  void (*scaled_exp)(int64_t n, const float* x, float shift, float scale, float* y);
   // dx = y * (dy - dot(dy, y)), row by row.
   void (*softmax_back)(int64_t rows, int64_t width, const float* y, const float* dy, float* dx);
   // y = x * weight + bias, for each row.

@@ -1,11 +1,8 @@
 #include "split_softmax.h"
 
-#include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "item_loss.h"
-#include "weights.h"
 
 namespace tessera_dense {
 namespace {
@@ -13,12 +10,7 @@ namespace {
 using tessera::sdk::fail;
 using tessera::sdk::ModuleCall;
 
-constexpr int64_t kSplitTileRows = 128;         // rows whose logits are one product
-constexpr int64_t kSplitTileCandidates = 1024;  // candidates whose gradients are one product
-constexpr int64_t kLogitsInMemory = 16 << 20;
-constexpr int64_t kSumsAtOnce = 1 << 20;  // pairs of a maximum and a sum in one exchange
-
-int64_t rows_in_memory(int64_t candidates) { return std::max<int64_t>(1, kLogitsInMemory / (candidates + 1)); }
+constexpr int64_t kSumsAtOnce = 1 << 20;  // log_sums in one exchange
 
 // Ranks that hold the same candidates would count them twice.
 void check_apart(const std::vector<double>& sizes, size_t stride) {
@@ -64,110 +56,60 @@ void SplitSoftmax::gather(const ModuleCall& call, const float* states, const std
     rows += static_cast<int64_t>(sizes_[r * 3]);
   }
   all->own = std::ssize(ids);
-  all->ids.assign(static_cast<size_t>(rows), 0.0);
-  std::copy(ids.begin(), ids.end(), all->ids.begin() + all->first);
-  sum_over_ranks(call, all->ids);
+  all->log_sums.assign(static_cast<size_t>(rows), -INFINITY);
+  ids_.assign(static_cast<size_t>(rows), 0.0);
+  std::copy(ids.begin(), ids.end(), ids_.begin() + all->first);
+  sum_over_ranks(call, ids_);
+  all->left_out.clear();
+  for (const double id : ids_) {
+    if (here.index != nullptr)
+      here.index->each(static_cast<int64_t>(id), 0, here.count,
+                       [&](int64_t candidate) { all->left_out.candidates.push_back(candidate); });
+    all->left_out.end_row();
+  }
   all->states.assign(static_cast<size_t>(rows * all->width), 0.0f);
   std::copy_n(states, all->own * all->width, all->states.begin() + all->first * all->width);
   sum_over_ranks(call, all->states);
 }
 
-void SplitSoftmax::logits(const CandidatesHere& here, const AllRows& all, int64_t first, int64_t last, float* z) const {
-  if (here.count == 0) return;
-  multiply({'N', 'T', last - first, here.count, all.width, scale_, all.states.data() + first * all.width, all.width,
-            here.rows, all.width, 0, z, here.count});
-  for (int64_t i = first; i < last; ++i, z += here.count) {
-    if (here.log_q != nullptr) loops_.of_rows->add_scaled(here.count, -1, here.log_q, z);
-    if (here.index != nullptr)
-      here.index->each(static_cast<int64_t>(all.ids[static_cast<size_t>(i)]), 0, here.count,
-                       [&](int64_t candidate) { z[candidate] = -INFINITY; });
-  }
-}
-
-template <class Body>
-void SplitSoftmax::each_tile(const CandidatesHere& here, int64_t width, int64_t first, int64_t last, const Body& body) {
-  float* z = logits_.at_least(host_, (last - first) * here.count);
-  const bool worth = (last - first) * here.count * width > kProductsWorthAThread;
-  one_by_one(host_, (last - first + kSplitTileRows - 1) / kSplitTileRows, worth, [&](int64_t k) {
-    const OneThread alone;
-    const int64_t begin = first + k * kSplitTileRows;
-    body(begin, std::min(last, begin + kSplitTileRows), z + k * kSplitTileRows * here.count);
-  });
+Compared SplitSoftmax::compared(const CandidatesHere& here, const AllRows& all) const {
+  return {all.count(), here.count, all.width, scale_, all.states.data(), here.rows, here.log_q, &all.left_out, 0};
 }
 
 void SplitSoftmax::sum_up(const ModuleCall& call, const CandidatesHere& here, AllRows* all) {
   const auto world = static_cast<int64_t>(call.world_size());
   const int64_t rows = all->count(), at_once = std::max<int64_t>(1, kSumsAtOnce / world);
-  all->log_sums.assign(static_cast<size_t>(rows), -INFINITY);
+  tiles_.sum_up(compared(here, *all), all->log_sums.data());
   for (int64_t from = 0; from < rows; from += at_once) {
     const int64_t count = std::min(at_once, rows - from);
-    parts_.assign(static_cast<size_t>(world * count * 2), 0.0f);
-    float* own = parts_.data() + call.rank() * count * 2;
-    for (int64_t begin = from, size = rows_in_memory(here.count); begin < from + count; begin += size) {
-      each_tile(here, all->width, begin, std::min(from + count, begin + size),
-                [&](int64_t first, int64_t last, float* z) {
-                  logits(here, *all, first, last, z);
-                  for (int64_t i = first; i < last; ++i, z += here.count) {
-                    float* part = own + (i - from) * 2;
-                    part[0] = here.count > 0 ? *std::max_element(z, z + here.count) : -INFINITY;
-                    if (part[0] == -INFINITY) continue;
-                    loops_.of_rows->softmax(1, here.count, z, z);
-                    part[1] = 1 / *std::max_element(z, z + here.count);  // that one is exp(0) / sum
-                  }
-                });
-    }
+    double* sums = all->log_sums.data() + from;
+    parts_.assign(static_cast<size_t>(world * count), 0.0);
+    std::copy_n(sums, count, parts_.data() + call.rank() * count);
     sum_over_ranks(call, parts_);
-    for (int64_t i = 0; i < count; ++i) {
-      double largest = -INFINITY, sum = 0;
-      for (int64_t r = 0; r < world; ++r) largest = std::max<double>(largest, parts_[(r * count + i) * 2]);
-      if (largest == -INFINITY) continue;
-      for (int64_t r = 0; r < world; ++r) {
-        const float* part = parts_.data() + (r * count + i) * 2;
-        sum += double{part[1]} * std::exp(part[0] - largest);
-      }
-      all->log_sums[static_cast<size_t>(from + i)] = largest + std::log(sum);
+    std::fill_n(sums, count, -INFINITY);
+    for (int64_t r = 0; r < world; ++r) {
+      for (int64_t i = 0; i < count; ++i) sums[i] = log_of_sum(sums[i], parts_[static_cast<size_t>(r * count + i)]);
     }
   }
 }
 
 void SplitSoftmax::backward(const ModuleCall& call, const CandidatesHere& here, const std::vector<float>& factors,
                             const AllRows& all, float* grad_states, float* grad_candidates) {
-  const int64_t rows = all.count();
-  of_rows_.assign(static_cast<size_t>(rows * 2), 0.0);
+  const auto rows = static_cast<size_t>(all.count());
+  of_rows_.assign(rows * 2, 0.0);
   for (int64_t i = 0; i < all.own; ++i) {
     of_rows_[static_cast<size_t>(all.first + i) * 2] = factors[static_cast<size_t>(i)];
     of_rows_[static_cast<size_t>(all.first + i) * 2 + 1] = all.log_sums[static_cast<size_t>(all.first + i)];
   }
   sum_over_ranks(call, of_rows_);
-  grads_.assign(static_cast<size_t>(rows * all.width), 0.0f);
-  for (int64_t begin = 0, size = rows_in_memory(here.count); here.count > 0 && begin < rows; begin += size) {
-    const int64_t end = std::min(rows, begin + size);
-    each_tile(here, all.width, begin, end, [&](int64_t first, int64_t last, float* z) {
-      logits(here, all, first, last, z);
-      float* dz = z;
-      for (int64_t i = first; i < last; ++i, dz += here.count) {
-        const float largest = *std::max_element(dz, dz + here.count);
-        if (largest == -INFINITY) {
-          std::fill_n(dz, here.count, 0.0f);
-          continue;
-        }
-        const double *row = of_rows_.data() + i * 2, share = std::exp(largest - row[1]);
-        loops_.of_rows->softmax(1, here.count, dz, dz);
-        const double factor = row[0] * share / double{*std::max_element(dz, dz + here.count)};
-        loops_.of_rows->scale(here.count, static_cast<float>(factor), dz, dz);
-      }
-      multiply({'N', 'N', last - first, all.width, here.count, 1, z, here.count, here.rows, all.width, 0,
-                grads_.data() + first * all.width, all.width});
-    });
-    if (grad_candidates == nullptr) continue;
-    const float* dz = logits_.data();
-    one_by_one(host_, (here.count + kSplitTileCandidates - 1) / kSplitTileCandidates, true, [&](int64_t k) {
-      const OneThread alone;
-      const int64_t at = k * kSplitTileCandidates, tile = std::min(kSplitTileCandidates, here.count - at);
-      multiply({'T', 'N', tile, all.width, end - begin, 1, dz + at, here.count, all.states.data() + begin * all.width,
-                all.width, 1, grad_candidates + at * all.width, all.width});
-    });
+  factors_.resize(rows);
+  log_sums_.resize(rows);
+  for (size_t i = 0; i < rows; ++i) {
+    factors_[i] = static_cast<float>(of_rows_[i * 2]);
+    log_sums_[i] = of_rows_[i * 2 + 1];
   }
+  grads_.resize(rows * static_cast<size_t>(all.width));
+  tiles_.backward(compared(here, all), factors_.data(), log_sums_.data(), grads_.data(), grad_candidates);
   sum_over_ranks(call, grads_);
   std::copy_n(grads_.begin() + all.first * all.width, all.own * all.width, grad_states);
 }

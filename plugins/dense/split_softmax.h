@@ -5,9 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "loops.h"
-#include "support.h"
 #include "tessera/sdk/module.h"
+#include "tiled_softmax.h"
 
 namespace tessera_dense {
 
@@ -28,12 +27,12 @@ struct AllRows {
   int64_t width = 0;
   int64_t first = 0, own = 0;  // this rank's rows are [first, first + own)
   std::vector<float> states;   // [rows, width]
-  std::vector<double> ids;     // of the rows' items
+  LeftOut left_out;            // of each row, the candidates here that are its item
   // Each row has the logarithm of the sum of exp(z) over the candidates of all ranks. ItemLoss adds the row's item to
   // the sums of the own rows.
   std::vector<double> log_sums;
 
-  int64_t count() const { return static_cast<int64_t>(ids.size()); }
+  int64_t count() const { return std::ssize(log_sums); }
 };
 
 // The candidates that this rank holds, all borrowed.
@@ -45,11 +44,11 @@ struct CandidatesHere {
   const IdIndex* index = nullptr;  // of `ids`: a candidate that is a row's item is left out; NULL: none is
 };
 
-// All functions are collective: the ranks of a call with split candidates call them in the same order. Logits are
-// scale * state . candidate - log_q. Sums are made in an order that only counts decide.
+// All functions are collective: the ranks of a call with split candidates call them in the same order. Sums are made in
+// an order that only counts decide.
 class SplitSoftmax {
  public:
-  SplitSoftmax(tessera::sdk::Host host, const Loops& loops, float scale) : host_(host), loops_(loops), scale_(scale) {}
+  SplitSoftmax(const TiledSoftmax& tiles, float scale) : tiles_(tiles), scale_(scale) {}
 
   // Gathers the ranks' rows: `states` [ids.size(), all->width]. Fails if ranks hold the same candidates.
   void gather(const tessera::sdk::ModuleCall& call, const float* states, const std::vector<int64_t>& ids,
@@ -62,21 +61,18 @@ class SplitSoftmax {
                 const AllRows& all, float* grad_states, float* grad_candidates);
 
  private:
-  // Calls body(begin, end, logits) for rows [begin, end) of [first, last), on the host's threads.
-  template <class Body>
-  void each_tile(const CandidatesHere& here, int64_t width, int64_t first, int64_t last, const Body& body);
-  // Rows [first, last): their logits, with -infinity for candidates that are left out.
-  void logits(const CandidatesHere& here, const AllRows& all, int64_t first, int64_t last, float* z) const;
+  Compared compared(const CandidatesHere& here, const AllRows& all) const;
 
-  tessera::sdk::Host host_;
-  const Loops& loops_;
+  TiledSoftmax tiles_;
   float scale_;
-  Floats logits_;  // of the rows in memory
   // These are of one call, and kept so that later calls allocate nothing.
   std::vector<double> sizes_;    // of each rank: its rows, its first candidate, the end of its candidates
+  std::vector<double> ids_;      // of the rows' items
   std::vector<double> of_rows_;  // of each row: its factor and log_sum
-  std::vector<float> parts_;     // of each rank, and each row there: the largest z, and the sum of exp(z - largest)
-  std::vector<float> grads_;     // of all states
+  std::vector<double> parts_;    // of each rank, the log_sums of its candidates
+  std::vector<double> log_sums_;
+  std::vector<float> factors_;
+  std::vector<float> grads_;  // of all states
 };
 
 }  // namespace tessera_dense
