@@ -438,7 +438,10 @@ JobSetup set_up_job(const Runtime& runtime, const Config& given, const TrainJobO
 
 Evaluation evaluate(JobSetup& job, const Samples& samples) {
   const ProcessGroup& group = *job.group;
-  const int64_t batch = std::max<int64_t>(job.config.data.batch, 1024);
+  // A sample with sequences may have thousands of rows.
+  const bool sequences = std::any_of(job.data.tables.begin(), job.data.tables.end(),
+                                     [](const TableConfig& table) { return table.pooling == "none"; });
+  const int64_t batch = sequences ? job.config.data.batch : std::max<int64_t>(job.config.data.batch, 1024);
   const bool spread = samples.streamed && group.world_size() > 1;  // without it, one rank would get a whole batch
   if (!job.vocabularies) job.vocabularies.emplace(job.data.data.encoding);
   UnknownIdCounter unknown = *job.vocabularies;
