@@ -1,4 +1,4 @@
-// Which bags of an id route have ids, as a list: rows on the wire are walked without a branch per bag.
+// Lists the bags of an id route that have ids. Rows on the wire are walked along this list, without a branch per bag.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@ struct BagCounts {
   int64_t ids = 0;
 };
 
-// Writes the bags with ids, ascending; what `order` has room for behind them is of no meaning. No length is negative.
+// Writes the bags with ids to `order`, ascending. `order` has room for all bags; its entries after the result have no
+// meaning. No length is negative.
 inline BagCounts order_bags(const int32_t* lengths, int64_t bags, int32_t* order) {
   BagCounts n;
   for (int64_t b = 0; b < bags; ++b) {

@@ -11,12 +11,12 @@ namespace tessera {
 class Buffer {
  public:
   explicit Buffer(DType dtype) : dtype_(dtype) {}
-  // From now on memory of the stream's device, or of the host for copies to and from it (pinned). Before the first
-  // ensure().
+  // These set where the memory is from now on: on the stream's device, or in host memory that is pinned for copies to
+  // and from it. Call one of them before the first ensure().
   void on_device(const DeviceStreamPtr& stream) { stream_ = stream, pinned_ = false; }
   void pinned(const DeviceStreamPtr& stream) { stream_ = stream, pinned_ = true; }
 
-  // At least n elements; contents are lost when it grows.
+  // Returns at least n elements. The contents are lost when the buffer grows.
   const Tensor& ensure(int64_t n) {
     if (!tensor_.defined() || tensor_.numel() < n) grow(std::max<int64_t>(n + n / 4, 64));
     return tensor_;

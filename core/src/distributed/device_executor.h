@@ -1,4 +1,4 @@
-// Rows on a device: what it needs of a step is copied there, and its lists of indices move the rows.
+// Moves rows on a device. It copies what a step needs to the device, and moves the rows by lists of indices there.
 #pragma once
 
 #include "distributed/row_executor.h"
@@ -14,7 +14,7 @@ class DeviceExecutor final : public RowExecutor {
   Tensor upload(const Buffer& from, Buffer& there, int64_t n) override;
   Tensor bring(const Tensor& gradient) override;
   Tensor bring(std::span<const Piece> pieces, int64_t elements) override;
-  void record() { uploaded_.record(); }  // behind what the host must not write before it was read
+  void record() { uploaded_.record(); }  // marks in the stream that the host may overwrite what was uploaded so far
 
  private:
   DeviceStreamPtr stream_;
@@ -22,7 +22,7 @@ class DeviceExecutor final : public RowExecutor {
   DeviceStream::Event uploaded_;
 };
 
-// Pieces in one tensor of host memory.
+// Copies pieces into one tensor of host memory.
 void put_together(std::span<const RowExecutor::Piece> pieces, const Tensor& to);
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
-// Row moves as a device takes the work: lists in its memory (abi/draft/device_ops.h, tsr_row_moves), which say for each
-// row of a target where it comes from, so that one call moves them all.
+// Row moves in the form that a device takes (abi/draft/device_ops.h, tsr_row_moves): lists in its memory say where each
+// row of a target comes from, so one call moves all rows.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,19 @@ class DeviceRowLists {
   explicit DeviceRowLists(const DeviceStreamPtr& stream);
 
   void clear();
-  // The lists that a RowMoves says: nothing repeats, no run stays, and packed rows lie one behind the other.
+  // Lists the moves of `moves`. No target may repeat bags, no run may be local, and packed rows must be contiguous.
   void list(const RowMoves& moves);
-  // `scale`: where the target's scales begin among those given to upload(); -1: none.
+  // `scale`: index of the target's first scale among those given to upload(); -1: none.
   void add_target(int64_t rows, int64_t cols, int64_t begin, int64_t stride, int64_t scale = -1);
-  // The lists of the last target.
+  // Adds a run to the last target.
   void add_run(int64_t begin, int64_t index, int64_t col, int64_t cols);
-  // The entries of an index, to be filled by the caller: -1 everywhere. Returns where they begin.
+  // Adds an index with entries -1, which the caller then fills. Returns the place of its first entry.
   int64_t add_index(int64_t rows);
   int32_t* index(int64_t begin) { return index_.data() + begin; }
 
-  // Copies the lists to the device. They must not change until the stream has come so far.
+  // Copies the lists to the device. They must not change until the stream has reached this point.
   void upload(std::span<const float> scales);
-  // packed -> spread and back, both on the device.
+  // Moves rows from packed to spread, or back. Both tensors are on the device.
   void combine(const Tensor& packed, const Tensor& spread) const;
   void split(const Tensor& packed, const Tensor& spread) const;
 
@@ -43,7 +43,7 @@ class DeviceRowLists {
   std::vector<tsr_row_run> runs_;
   std::vector<int32_t> index_;
   int64_t most_elements_ = 0;
-  int64_t runs_at_ = 0, index_at_ = 0, scales_at_ = 0;  // bytes, in both buffers
+  int64_t runs_at_ = 0, index_at_ = 0, scales_at_ = 0;  // offsets in bytes, equal in both buffers
   Buffer host_{DType::kUInt8}, device_{DType::kUInt8};
 };
 

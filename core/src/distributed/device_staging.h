@@ -1,4 +1,4 @@
-// Exchanges of device tensors over a transport that knows host memory only: pinned memory stands for them.
+// Exchanges of device tensors over a transport that knows only host memory. Pinned copies of the tensors are exchanged.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-// One operation's stand-ins, from its start to the end of the copies behind it.
+// The pinned buffers of one operation. They are in use from its start until the result is copied to the device.
 struct StagedExchange {
   explicit StagedExchange(const DeviceStreamPtr& s) : stream(s), copied(s) {
     send.pinned(s);
@@ -17,16 +17,16 @@ struct StagedExchange {
   }
   DeviceStreamPtr stream;
   Buffer send{DType::kUInt8}, recv{DType::kUInt8};
-  Tensor target;  // on the device; undefined: nothing comes back
+  Tensor target;  // on the device; undefined: nothing is received
   DeviceStream::Event copied;
   bool busy = false;
 
-  // The operation is done: what arrived is on its way to the device.
+  // Called after the operation: starts the copy of what was received to the device.
   void finish();
   void drop() { busy = false, target = {}; }
 };
 
-// The tensors that the transport is handed.
+// The tensors that the transport gets.
 struct HostSides {
   Tensor send, recv;
   StagedExchange* staged = nullptr;  // null: the caller's own tensors
@@ -34,13 +34,13 @@ struct HostSides {
 
 class DeviceStaging {
  public:
-  // `in_place`: recv is sent too. Waits until the device has given what is sent.
+  // Waits until the data to send are copied from the device. `in_place`: `recv` also holds the data to send.
   HostSides sides(const Tensor& send, const Tensor& recv, bool in_place);
 
  private:
   StagedExchange& take(const DeviceStreamPtr& stream);
 
-  std::vector<std::unique_ptr<StagedExchange>> exchanges_;  // as many as were ever in flight together
+  std::vector<std::unique_ptr<StagedExchange>> exchanges_;  // grows to the largest number that was in flight at once
 };
 
 }  // namespace tessera

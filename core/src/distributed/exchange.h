@@ -1,4 +1,5 @@
-// Rows and their gradients between owners and homes; one exchange per phase for all tables and all strategies.
+// Exchanges rows and their gradients between owners and homes. There is one exchange per phase for all tables and all
+// strategies.
 #pragma once
 
 #include <string>
@@ -12,27 +13,27 @@
 
 namespace tessera {
 
-// Rows of a step, as `layout` says, and the sums that are made between its hops.
+// The rows of a step in the places that `layout` gives them, with room for the sums that are made between its hops.
 struct RowsOnWire {
   const WireLayout& layout;
   const Tensor& rows;
   RowMover& host_sums;
-  JoinedExchange* joined;  // of the last hop; null: all ranks exchange directly
+  JoinedExchange* joined;  // exchange of the last hop; null: all ranks exchange directly
 };
 
 class RowExchange {
  public:
-  // `place`: of the collection, equal on all ranks (CallSite::place).
+  // `place` identifies the collection and is equal on all ranks (CallSite::place).
   RowExchange(std::shared_ptr<ProcessGroup> group, const RankWiring& own, uint64_t place);
 
-  // Pooled or sequence rows from the owners to the homes: first inside the host, then, where a plan sums rows there,
-  // across hosts. Counts are known from the inputs. Other work fits between start and finish.
+  // Sends rows from owners to homes: first inside the host and then, if the plan sums rows there, across hosts. All
+  // counts are known from the inputs. Other work may be done between start and finish.
   Work start_rows_to_home(const RowsOnWire& wire) const;
   void finish_rows_to_home(const RowsOnWire& wire, Work first_hop, Stopwatch& watch) const;
-  // Their gradients back, in the reverse order.
+  // Sends the rows' gradients back, in the reverse order.
   Work start_rows_to_owner(const RowsOnWire& wire) const;
   void finish_rows_to_owner(const RowsOnWire& wire, Work first_hop, Stopwatch& watch) const;
-  // Ends what other ranks wait for here.
+  // Fails the operations in which other ranks wait for this one.
   void abort(const std::string& reason) const;
 
  private:
@@ -45,10 +46,10 @@ class RowExchange {
   CallSite gradients(const char* label) const { return {label, place_, Carries::kRowGradients, row_elements_}; }
 
   std::shared_ptr<ProcessGroup> group_;
-  std::shared_ptr<ProcessGroup> host_group_;  // of the first hop; the same where there is only one
+  std::shared_ptr<ProcessGroup> host_group_;  // of the first hop; equal to the group if there is only one hop
   const Wiring& wiring_;
   const uint64_t place_;
-  const int64_t row_elements_;  // of all rows; 0: they differ
+  const int64_t row_elements_;  // width of every row; 0: rows differ
 };
 
 }  // namespace tessera

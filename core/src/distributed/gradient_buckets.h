@@ -1,4 +1,4 @@
-// The dense parameters' gradients, summed over ranks in buckets: one exchange for many parameters.
+// Sums the gradients of dense parameters over ranks, in buckets: one exchange for many parameters.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@
 
 namespace tessera {
 
-// `bytes`: of a bucket, about. `rounded`: gradients travel as bfloat16, in host memory only (kUnimplemented).
+// `bytes` is the approximate size of a bucket. `rounded`: gradients travel as bfloat16, which only host memory supports
+// (else kUnimplemented).
 struct BucketOptions {
   int64_t bytes;
   bool rounded = false;
@@ -19,14 +20,15 @@ struct BucketOptions {
 
 class GradientBuckets {
  public:
-  // From now on, in host memory, layers make their gradients in the buckets (Parameter::grad_buffer), so
-  // that nothing is copied before and after.
+  // From now on layers in host memory write their gradients into the buckets (Parameter::grad_buffer), which saves a
+  // copy before and after.
   GradientBuckets(ParameterList parameters, std::shared_ptr<ProcessGroup> group, const BucketOptions& options);
 
-  // Collective. These parameters have their gradients; all ranks name the same ones in each step, in any order. In host
-  // memory, a bucket's exchange starts once all of its parameters, and those of all later buckets, have theirs.
+  // Tells that these parameters have their gradients. All ranks name the same parameters in each step, in any order. In
+  // host memory, a bucket's exchange starts once all of its parameters, and those of all later buckets, have theirs.
+  // Collective.
   void finished(const ParameterList& parameters);
-  void all_finished();  // says so of all parameters
+  void all_finished();  // the same for all parameters
   // gradient := scale * its sum over ranks. See DistributedModelParallel::all_reduce_gradients.
   void all_reduce(float scale);
 
@@ -34,17 +36,17 @@ class GradientBuckets {
   // A bucket as bfloat16. Each rank adds up one share of it, in float32 and in the order of ranks, and hands out the
   // sum. So every rank gets the same bits.
   struct Rounded {
-    Tensor all;                   // what this rank sends; later the sums, from all ranks
-    Tensor parts;                 // this rank's share, of each rank
+    Tensor all;                   // data to send; afterwards the sums of all shares
+    Tensor parts;                 // every rank's values for this rank's share
     Tensor sums;                  // of `parts`
-    std::vector<int64_t> shares;  // values that each rank adds up
-    std::vector<int64_t> own;     // this rank's share, once for each rank
+    std::vector<int64_t> shares;  // by rank: number of values that it adds up
+    std::vector<int64_t> own;     // this rank's number of values, repeated for every rank
   };
-  // Parameters [first, last), all in the same place.
+  // Parameters [first, last), which are all on one device or all in host memory.
   struct Bucket {
     size_t first, last;
-    Tensor buffer;   // gradients and, behind them, one flag for each: has a rank a gradient at all?
-    int64_t values;  // of gradients
+    Tensor buffer;   // gradients, followed by a flag for each parameter: does any rank have a gradient for it?
+    int64_t values;  // number of gradient values
     Rounded rounded;
     Work sum;  // in host memory, from start() to end()
   };
@@ -59,9 +61,9 @@ class GradientBuckets {
   std::shared_ptr<ProcessGroup> group_;
   const bool rounded_;
   std::vector<Bucket> buckets_;
-  size_t started_ = 0;                                     // buckets, from the last one on
-  std::unordered_map<const Parameter*, size_t> place_of_;  // in parameters_
-  std::vector<bool> finished_;                             // by the same place
+  size_t started_ = 0;  // buckets whose exchange has started; the last bucket is the first to start
+  std::unordered_map<const Parameter*, size_t> place_of_;  // index in parameters_
+  std::vector<bool> finished_;                             // by index in parameters_
   std::vector<tsr_parameter_update> updates_;              // scratch
 };
 

@@ -1,5 +1,5 @@
-// Headers and payloads: every rank's ids go to their owners, in one exchange where payloads are small, otherwise in
-// two.
+// Exchanges headers and payloads: every rank's ids go to their owners. Small payloads travel with the headers in one
+// exchange, larger ones in a second one.
 #pragma once
 
 #include <exception>
@@ -18,7 +18,7 @@
 
 namespace tessera {
 
-// The sentence that other ranks get about an exception here.
+// The sentence that other ranks get about an exception on this rank.
 inline std::string said_of(const std::exception& e) {
   return dynamic_cast<const std::bad_alloc*>(&e) != nullptr ? "it has no memory left" : e.what();
 }
@@ -27,20 +27,20 @@ struct IdMessages {
   std::vector<PeerHeader> headers;  // by peer
   Buffer header_send{DType::kUInt8}, header_recv{DType::kUInt8};
   std::vector<int64_t> header_counts;
-  RankGrid grid;               // the way of the headers, and of joined exchanges
+  RankGrid grid;               // the way of the headers and of joined exchanges
   int64_t inline_payload = 0;  // capacity after each header, in bytes
   Buffer payload_recv{DType::kUInt8};
   std::vector<int64_t> payload_recv_bytes;  // by peer
-  bool in_second = false;                   // a payload was larger than that: all came in a second exchange
-  Work travel;                              // headers, later payloads, on their way
-  std::vector<const uint8_t*> payloads;     // as they arrived, by peer
+  bool in_second = false;  // a payload was larger than the inline capacity, so all payloads came in a second exchange
+  Work travel;             // headers, then payloads, that are on their way
+  std::vector<const uint8_t*> payloads;  // received payloads, by peer
   bool all_finished = false, any_finished = false;
-  // Exchanges that take the way of the grid, and what headers on their way to other ranks say of them.
+  // True if ids or rows take the way of the grid in this step.
   bool joins_ids = false, joins_rows = false;
-  std::vector<int64_t> relayed_rows;  // JoinedSizes::relayed
+  // Sizes of rows that this rank relays, from the headers that it passed on: JoinedSizes::relayed.
+  std::vector<int64_t> relayed_rows;
   JoinedExchange joined{DType::kUInt8};
-  // The bytes from this rank to another one: headers with their inline payloads, and payloads if the inline ones were
-  // too small.
+  // Bytes of the second exchange from this rank to another one. bytes_to() adds headers and inline payloads.
   int64_t payload_to(const RoutedBatch& batch, int peer) const {
     if (!in_second) return 0;
     const auto& hops = joined.by_rank();
@@ -53,27 +53,27 @@ struct IdMessages {
 
 class InputExchange {
  public:
-  // Ranks whose fingerprints differ find out in the first header. `steps`:
-  // where the batches' steps go on, if not in `group` too: others may wait there for a rank that fails here.
-  // `join_rows`: which rows are joined later; the headers tell their sizes.
+  // Ranks whose fingerprints differ notice it in the first header. `steps`: the group in which the batches' steps run,
+  // if it is another one; a rank that fails here also fails the operations in which others wait for it there.
+  // `join_rows`: whether rows are joined later; if so, the headers tell their sizes.
   InputExchange(std::shared_ptr<ProcessGroup> group, const RankWiring& own, const JobFingerprint& job,
                 JoinExchanges join_rows = JoinExchanges::kNever, std::shared_ptr<ProcessGroup> steps = nullptr);
 
-  // Sends this rank's payload and takes everybody's, in three calls: each but the first ends the exchange that the one
-  // before it began. Other exchanges may make the same calls in between, so that all are in flight at once.
-  // `error`: why this rank has no batch to offer (empty: it has); the step then ends on all ranks with
-  // Error(kInvalidArgument) and that text, behind "rank N: ". `finished`: this rank has no further batches. Any other
-  // error ends the job on all ranks, but for other tables or plans, which all ranks see.
+  // Sends this rank's payload and receives those of all ranks, in three calls. Each call ends the exchange that the
+  // previous call began. The same calls of other exchanges may be made in between, so that all are in flight at once.
+  // `error`: why this rank has no batch (empty: it has one); the step then fails on all ranks with kInvalidArgument and
+  // "rank N: " before that text. `finished`: this rank has no further batches. If tables or plans differ, all ranks see
+  // it; any other error ends the job on all ranks.
   void send_headers(const RoutedBatch& batch, bool finished, bool error, IdMessages& messages);
   void send_payloads(const RoutedBatch& batch, const std::string& error, IdMessages& messages, Stopwatch& watch);
   void finish(const RoutedBatch& batch, IdMessages& messages, ReceivedBatch& received, Stopwatch& watch);
-  // Ends what other ranks wait for here.
+  // Fails the operations in which other ranks wait for this one.
   void abort(const std::string& reason) const { group_->abort(reason); }
-  // And in the steps of the batches that were taken in.
+  // Does so also in the group of the steps.
   void abort_with_steps(const std::string& reason) const;
 
   const ProcessGroup& group() const { return *group_; }
-  // True if RoutedBatch::rows_wanted is needed.
+  // True if send_headers() needs RoutedBatch::rows_wanted.
   bool may_join_rows() const { return !grid_.is_direct() && join_rows_ != JoinExchanges::kNever; }
 
  private:
@@ -81,7 +81,7 @@ class InputExchange {
   void guarded(const Body& body) const;
   // Returns the bytes of all headers of the first exchange.
   int64_t write_headers(const RoutedBatch& batch, bool finished, bool error, IdMessages& messages);
-  // One of the two exchanges of headers through a grid, or the only one.
+  // Starts an exchange of headers: the only one, or one of the two through a grid.
   Work start_headers(IdMessages& messages, int64_t bytes, const char* label) const;
   void pass_headers_on(IdMessages& messages, Stopwatch& watch) const;
   void read_relayed(int64_t block, IdMessages& messages) const;
@@ -97,8 +97,8 @@ class InputExchange {
   const JobFingerprint& job_;
   const RankGrid grid_;
   const JoinExchanges join_rows_;
-  // The capacity of the inline payload. It follows the largest payload of the exchange before, which all headers tell,
-  // so that all ranks know it without asking.
+  // The capacity of the inline payload. It follows the largest payload of the previous exchange, which all headers
+  // state, so all ranks compute the same capacity.
   int64_t inline_payload_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// The values that must be equal on all ranks of a job, and which of them are not if their fingerprints say that
-// something differs.
+// Fingerprints of the values that must be equal on all ranks of a job, and a search for the difference if fingerprints
+// differ.
 #pragma once
 
 #include <cstdint>
@@ -21,16 +21,17 @@ struct JobFingerprint {
   };
   uint64_t all = 0;  // of tables, plan, routes and options
   std::vector<Table> tables;
-  std::vector<RowRouterPtr> routers;  // by table; null where rows are ranges
+  std::vector<RowRouterPtr> routers;  // by table; null if rows are ranges
 };
 
-// Equal on two ranks exactly when they run the same tables under the same plan, and route rows to the same places.
+// Two ranks have equal fingerprints exactly if they have the same tables, plan and options, and route rows to the same
+// places.
 JobFingerprint fingerprint_of(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan,
                               std::vector<RowRouterPtr> routers, bool sequence, const ShardedModuleOptions& options,
                               const ProcessGroup& group);
 
-// Which table has another layout, or is routed differently, with the first id; empty where the reason is another one.
-// Collective.
+// Returns a sentence about the first table whose layout differs, or whose rows are routed differently, with the first
+// such id. Empty: the reason is something else. Collective.
 std::string what_differs(const JobFingerprint& job, const ProcessGroup& group);
 
 }  // namespace tessera

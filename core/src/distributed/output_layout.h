@@ -7,7 +7,7 @@
 namespace tessera {
 
 // The place of each table feature's rows in one tensor: row i of [0, rows[s]) of table feature s begins at element
-// offset[s] + i * stride[s]. Pooled table features have a row for each bag, those of sequences one for each id.
+// offset[s] + i * stride[s]. A pooled table feature has a row for each bag, a sequence has one for each id.
 struct OutputLayout {
   std::vector<int64_t> offset;
   std::vector<int64_t> stride;

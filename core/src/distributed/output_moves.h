@@ -1,4 +1,5 @@
-// Combine: rows that came back become the collection's output; and, backward, the output's gradient becomes rows.
+// Combine: turns received rows into the collection's output and, in the backward, the output's gradient into rows to
+// send.
 #pragma once
 
 #include "distributed/checked_batch.h"
@@ -10,22 +11,22 @@
 
 namespace tessera {
 
-// Moves between the wire (packed) and the output (spread): one target per table feature, with one run per arrival.
-// Pooled: of the arrivals of the same columns the first one that has a row for a bag writes it, the others add to it in
-// their order; bags without a row become zeros. Local rows are there already, and count as the first. MEAN divides by
-// the bag's whole length.
-// Sequences: a row for each id that was not dropped goes to where it stood; the others become zeros.
+// Moves between the wire (packed) and the output (spread), with one target per table feature and one run per arrival.
+// Pooled: among arrivals of the same columns, the first one with a row for a bag writes it, and the others add to it in
+// their order. Bags without a row become zeros. Local rows are already there and count as the first. MEAN divides by
+// the bag's whole length. Sequences: the row of each id that was not dropped goes to that id's position; the other
+// positions become zeros.
 //
-// The moves that are the same for every batch, which goes on with list_output().
+// output_moves() lists what is the same for every batch; list_output() then completes it for one batch.
 RowMoves output_moves(const RankWiring& own);
-// The batch's: how many rows there are, and where. `moves` are output_moves(own), or those of a batch before; they
-// point into `routed` and `wire`.
+// Completes the moves for a batch: the number of rows and their places. `moves` is the result of output_moves(own), or
+// was completed for an earlier batch. It then points into `routed` and `wire`.
 void list_output(const RankWiring& own, const RoutedBatch& routed, const WireLayout& wire, const OutputLayout& output,
                  RowMoves& moves);
 
-// Moves between the pooled output as the caller has it (packed: a run per table feature, sample by sample) and its
-// distinct rows (spread), which samples share by inverse indices: split expands, combine sums the gradients of equal
-// rows. They point into themselves.
+// Lists moves between the pooled output in the caller's form (packed: one run per table feature, sample by sample) and
+// its distinct rows (spread), which samples share by inverse indices. split() copies a row to all its samples,
+// combine() sums the gradients of equal rows. The lists are stored in `moves` itself.
 void list_inverse(const Wiring& wiring, const CheckedBatch& batch, const OutputLayout& output, RowMoves& moves);
 
 }  // namespace tessera
