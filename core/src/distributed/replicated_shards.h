@@ -22,15 +22,15 @@ namespace tessera {
 
 class ReplicatedShards {
  public:
-  // `shards`: of `tables`, as this rank holds them, where `stream` is (null: in host memory).
+  // `shards` are the shards of `tables` that this rank holds, on the device of `stream` (null: in host memory).
   ReplicatedShards(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables, const Wiring& wiring,
                    LocalShards shards, const DeviceStreamPtr& stream);
   bool empty() const { return groups_.shards().empty(); }
   ShardGroups& groups() { return groups_; }
   const ShardGroups& groups() const { return groups_; }
 
-  using Contexts = std::vector<Lookup::Context>;  // by call
-  // A step's batch, which `data_parallel` and `replicated` have taken, and where its rows go.
+  using Contexts = std::vector<Lookup::Context>;  // by index in calls_
+  // A step's batch, which `data_parallel` and `replicated` have taken, and the places of its rows.
   struct Batch {
     const CheckedBatch& checked;
     const DataParallelInput& data_parallel;
@@ -39,28 +39,29 @@ class ReplicatedShards {
     const ReplicatedInput& replicated;
     const WireLayout& wire;
   };
-  // Rows, or their gradients: of data-parallel tables in the output, replicated rows beside those of the row routes.
+  // Rows or their gradients. `output` has those of data-parallel tables; `wire` has replicated rows beside the rows of
+  // row routes.
   struct Rows {
     Tensor output, wire;
   };
-  // Scales of data-parallel tables, and of the replicated rows of others.
+  // Factors of gradients: for data-parallel tables, and for the replicated rows of other tables.
   struct Scales {
     double data_parallel = 1, replicated_rows = 1;
   };
-  // Writes the rows of data-parallel tables to the output, and replicated rows beside those of the row routes. On a
+  // Writes the rows of data-parallel tables to the output, and replicated rows beside the rows of row routes. On a
   // device it only enqueues.
   void forward(const Batch& batch, const Rows& rows, Contexts* contexts);
-  // Sums each table's gradient over all ranks, times its scale, and applies the table's optimizer to the rows that
-  // occurred on any rank. Without optimizer the gradient is only kept. The batch tells which rows a rank had, so ranks
-  // tell each other those first, and then reduce the gradients of these rows alone. On a device, gradients stay there,
-  // and the host waits for what backward_rows has to read.
+  // Sums each table's gradient over all ranks, times its scale, and applies the table's optimizer to the rows that any
+  // rank had in its batch. Without an optimizer the gradient is only kept. Ranks first tell each other which rows they
+  // had, and then reduce the gradients of only these rows. On a device gradients stay there, and the host waits for the
+  // results that it has to read.
   void backward(const Batch& batch, const Rows& gradients, Contexts&& contexts, const ProcessGroup& group,
                 const Scales& scales);
-  // Table name -> reduced gradient [rows, dim] of the last backward, of data-parallel tables.
+  // The tables' names and reduced gradients [rows, dim] of the last backward, for data-parallel tables.
   std::vector<std::pair<std::string, Tensor>> gradients() const;
 
  private:
-  // One lookup of one kernel instance: of data-parallel tables, or of replicated rows.
+  // One lookup of one kernel instance, either in data-parallel tables or in replicated rows.
   struct Call {
     int group;
     bool replicated_rows;
@@ -70,8 +71,9 @@ class ReplicatedShards {
   void fill_features(const Batch& batch);
   void find_rows(const Batch& batch, const ProcessGroup& group);
   void list_rows();
-  // Rows of sequences stand where their ids stood in the caller's batch, and those of ids that were dropped are zeros;
-  // kernels have them side by side. The first moves them apart; the second gives a copy of their gradients without.
+  // In a sequence, rows have the positions of their ids in the caller's batch, and dropped ids have rows of zeros.
+  // Kernels write rows without gaps. move_apart() moves them to their positions; side_by_side() returns a copy of their
+  // gradients without gaps.
   void move_apart(const Batch& batch, const Tensor& output) const;
   Tensor side_by_side(const Batch& batch, const Tensor& gradient) const;
   template <class Each>
@@ -80,20 +82,21 @@ class ReplicatedShards {
   void reduce_and_apply(const Tensor& rows, const ProcessGroup& group);
   Tensor gradient_of(size_t shard) const;
 
-  const uint64_t place_;  // of these tables (CallSite::place)
+  const uint64_t place_;  // identifies these tables (CallSite::place)
   const Wiring& wiring_;
   const std::vector<EmbeddingBagConfig>& tables_;
   ShardGroups groups_;
   std::vector<Call> calls_;
   std::vector<size_t> shard_of_table_;
-  std::vector<std::vector<size_t>> shard_of_;  // by group and table of its lookup
+  std::vector<std::vector<size_t>> shard_of_;  // by group, then table of its lookup
   TouchedRows touched_;
-  // The result of the last backward: the rows that any rank had, and their gradients, one shard behind the other.
-  Buffer listed_{DType::kInt64}, listed_there_{DType::kInt64};  // in host memory, and where the tables are
+  // The result of the last backward: the rows that any rank had, and their gradients, shard after shard.
+  Buffer listed_{DType::kInt64}, listed_there_{DType::kInt64};  // in host memory, and on the tables' device
   Buffer sums_{DType::kFloat32};
-  std::vector<int64_t> listed_begin_, sums_begin_;  // by shard; one more. Empty before the first backward
+  // Begins by shard, with one more entry at the end; empty before the first backward.
+  std::vector<int64_t> listed_begin_, sums_begin_;
   std::unique_ptr<RowExecutor> executor_;
-  std::unique_ptr<RowMover> mover_;  // this rank's gradients -> sums, a target for each shard
+  std::unique_ptr<RowMover> mover_;  // adds this rank's gradients to sums_; one target for each shard
 };
 
 }  // namespace tessera

@@ -14,19 +14,20 @@ namespace tessera {
 struct RouteOptions {
   bool weighted = false;
   Workers workers = {};  // each takes some of the row splits
-  // A flag for each table: an id that a batch repeats travels once. Empty: none does.
+  // A flag for each table: an id that a batch repeats travels once. Empty: all ids travel.
   std::span<const uint8_t> once = {};
 };
 
 struct RouteScratch {
-  std::vector<int32_t> input_lengths;  // where the input's are int64
-  std::vector<int32_t> ranges;         // by row split that is not whole: the range of each id
-  std::vector<int64_t> ranges_begin;   // of each row split in `ranges`
-  std::vector<int64_t> rows_in_shard;  // as `ranges`, of routed splits: the row in the shard
-  std::vector<int64_t> routed_ids;     // of a routed split, if the input's are int32
-  std::vector<size_t>
-      cursors_begin;  // of each row split (and the end), for its ranges, in the next four; id routes first
-  std::vector<int64_t*> next;
+  std::vector<int32_t> input_lengths;  // a copy if the input's lengths are int64
+  std::vector<int32_t> ranges;         // the range of each id, for row splits that have several
+  std::vector<int64_t> ranges_begin;   // by row split: begin of its entries in `ranges`
+  std::vector<int64_t> rows_in_shard;  // parallel to `ranges`, for routed splits: the row in the shard
+  std::vector<int64_t> routed_ids;     // ids of a routed split, if the input's ids are int32
+  // A cursor for each id route, then one for each range of each row split. This has each row split's first cursor, and
+  // the end.
+  std::vector<size_t> cursors_begin;
+  std::vector<int64_t*> next;  // by cursor, as the next three
   std::vector<float*> next_weight;
   std::vector<int32_t*> next_position, counts;
   OnceScratch once;

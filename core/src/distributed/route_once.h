@@ -20,22 +20,23 @@ namespace tessera {
 
 // The id routes of one table to one rank, whose ids are the same rows.
 struct OnceGroup {
-  std::vector<int> id_routes;  // ascending; of the batch those that take part
+  std::vector<int> id_routes;  // ascending; those that take part in this batch
   int64_t ids = 0, distinct = 0;
   int64_t slots_begin = 0, slots = 0, distinct_begin = 0;  // in OnceScratch
 };
 
 struct OnceScratch {
-  std::vector<int> first_route;  // by id route: that of the table's first feature with the same rows
+  std::vector<int> first_route;  // by id route: the id route of the table's first feature with the same rows
   std::vector<OnceGroup> groups;
   std::vector<int32_t> slots;
   std::vector<int64_t> distinct;
-  std::vector<const int64_t*> ids;  // by id route: as they were routed, then those that travel
+  std::vector<const int64_t*> ids;  // by id route: the routed ids, and later the ids that travel
   Buffer payload{DType::kUInt8};
 };
 
-// Finds the id routes where it pays, and sets `once`, `once_index` and `sent` of `out`. `scratch.ids` has the routed
-// ids, and then those that travel. False: it pays nowhere, and all ids travel.
+// Finds the id routes where sending once saves enough, and sets `once`, `once_index` and `sent` of `out`. `scratch.ids`
+// must have the routed ids; afterwards it has the ids that travel. Returns false if it saves too little everywhere:
+// then all ids travel.
 bool find_once(const RankWiring& own, std::span<const uint8_t> tables, const Workers& workers, OnceScratch& scratch,
                RoutedBatch& out);
 

@@ -1,5 +1,5 @@
-// The mover of a step's rows, in host memory or on a device. It is chosen once, when a step's buffers
-// are made; what is behind it no stage asks.
+// Moves a step's rows, in host memory or on a device. The executor is chosen once, when a step's buffers are made, and
+// no stage needs to know which one it is.
 #pragma once
 
 #include <memory>
@@ -12,20 +12,22 @@
 
 namespace tessera {
 
-// Moves of one kind, batch by batch. Tensors of rows are where the executor's are; on a device all calls only enqueue.
+// Moves of one kind, listed anew for each batch. Tensors of rows are in the executor's memory. On a device all calls
+// only enqueue.
 class RowMover {
  public:
   virtual ~RowMover() = default;
 
-  RowMoves moves;  // of the batch: to be listed, and then left as it is until the next batch
+  RowMoves moves;  // the batch's moves; after take() they must not change until the next batch
 
-  // The moves are listed. `both_ways`: both of combine and split will be asked for, of repeating ones otherwise split.
+  // Called when the moves are listed. `both_ways`: combine() and split() will both be called. Otherwise only one is;
+  // for repeating moves that is split().
   virtual void take(bool both_ways) = 0;
   // See row_moves.h.
   virtual void combine(const Tensor& packed, const Tensor& spread) = 0;
   virtual void split(const Tensor& packed, const Tensor& spread) = 0;
-  // combine() where packed rows come target by target, and each has one run: `rows` are the run's, and may go when this
-  // returns. Behind finish() all targets are there.
+  // Does what combine() does, for one target that has one run. Call it for every target. `rows` are the run's packed
+  // rows, and may be freed when it returns. After finish() all targets are complete.
   virtual void combine_target(size_t target, const Tensor& rows, const Tensor& spread) = 0;
   virtual void finish(const Tensor& spread) = 0;
 };
@@ -34,16 +36,18 @@ class RowExecutor {
  public:
   virtual ~RowExecutor() = default;
 
-  // `repeating`: of targets whose runs repeat bags. Lives no longer than this.
+  // `repeating`: runs of a target may repeat bags. The mover must not outlive this object.
   virtual std::unique_ptr<RowMover> mover(bool repeating = false) = 0;
-  // Waits until the host may write again what uploads and movers were given.
+  // Waits until the host may overwrite the data that uploads and movers were given.
   virtual void wait() = 0;
-  // The first n elements of a step's own buffer where kernels take them: these, or a copy in `there`.
+  // Returns the first n elements of a step's own buffer in the memory of the kernels: the buffer itself, or a copy in
+  // `there`.
   virtual Tensor upload(const Buffer& from, Buffer& there, int64_t n) = 0;
 
-  // The output's gradient as the caller has it, where the rows are: itself, or a copy until the next call.
+  // Returns the output's gradient in the memory of the rows: the caller's tensor, or a copy that is valid until the
+  // next call.
   virtual Tensor bring(const Tensor& gradient) = 0;
-  // The same in pieces, each at its element of `elements`; 0 where there is none.
+  // The same for a gradient in pieces. Each begins at element `begin` of the result; elements without a piece are 0.
   struct Piece {
     Tensor from;
     int64_t begin;

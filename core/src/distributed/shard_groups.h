@@ -1,4 +1,5 @@
-// The owner's part of a step: this rank's shards, grouped into kernel instances, looked up and updated for everybody.
+// The owner's part of a step: this rank's shards, grouped into kernel instances, are looked up and updated for all
+// homes.
 #pragma once
 
 #include <array>
@@ -22,7 +23,7 @@ namespace tessera {
 
 class ShardGroups {
  public:
-  // A Lookup for each group.
+  // Makes a Lookup for each group.
   ShardGroups(const Runtime& runtime, LocalShards local);
 
   const std::vector<LocalShard>& shards() const { return shards_; }
@@ -34,7 +35,7 @@ class ShardGroups {
   std::vector<std::shared_ptr<Lookup>> lookups_;
 };
 
-// One shard of a group, looked up and updated by itself: in steps that are sampled.
+// One shard of a group that is looked up and updated by itself, in steps whose time is sampled per shard.
 struct AloneLookup {
   int group = 0;
   int table = 0;  // index in the group
@@ -42,27 +43,29 @@ struct AloneLookup {
   Lookup::Context context;
 };
 
-// The requests to the kernels for a batch, and the contexts that they keep of it.
+// The requests to the kernels for a batch, and the contexts of their forward.
 struct OwnerCalls {
   std::vector<std::vector<tsr_lookup_feature>> features;  // by shard group
   std::vector<Lookup::Context> contexts;                  // by shard group
-  std::vector<AloneLookup> alone;                         // instead of both, where the step is sampled
-  std::vector<tsr_lookup_feature> early;                  // of a prefetch
-  Buffer output_rows{DType::kInt32};  // as ReceivedBatch::offsets, of local rows if there are empty bags
+  std::vector<AloneLookup> alone;                         // used instead of the two above in steps that are sampled
+  std::vector<tsr_lookup_feature> early;                  // the requests of a prefetch
+  // Parallel to ReceivedBatch::offsets: output rows of local rows, if there are empty bags.
+  Buffer output_rows{DType::kInt32};
 };
 
-// The batch that a rank received, on the device of its kernels.
+// The batch that a rank received, in the memory of its kernels.
 struct OwnerBatch {
-  Buffer ids{DType::kInt64}, offsets{DType::kInt64}, weights{DType::kFloat32};  // copies, where that is a device
-  Tensor taken_ids, taken_offsets, taken_weights;                               // undefined weights: there are none
+  // Copies, if the kernels are on a device.
+  Buffer ids{DType::kInt64}, offsets{DType::kInt64}, weights{DType::kFloat32};
+  Tensor taken_ids, taken_offsets, taken_weights;  // undefined weights: the batch has none
   void take(const ReceivedBatch& received, RowExecutor& executor);
   LookupView view(const OwnerCalls& calls) const;
 };
 
-// Looks up what a rank received.
+// Looks up and updates the rows that a rank was asked for.
 class OwnerLookup {
  public:
-  // The tensors of rows or their gradients: the wire for those that travel, the collection's output for the others.
+  // Tensors of rows or of their gradients: the wire for rows that travel, and the collection's output for local rows.
   using Rows = std::array<Tensor, 2>;
 
   OwnerLookup(const RankWiring& own, ShardGroups& groups);
@@ -75,17 +78,17 @@ class OwnerLookup {
     const OutputLayout& output;
   };
 
-  // Tells the kernels that want it what they will be asked for. Beside the other calls, about another batch.
+  // Tells kernels that want it which rows will be looked up. It may run while the other calls work on an earlier batch.
   void prefetch(const ReceivedBatch& received, OwnerCalls& calls) const;
-  // The work of the kernels.
+  // Lists the kernels' features of this batch in `calls`.
   void find_features(const Places& places, OwnerCalls& calls) const;
-  // `batch`: the received one, where the kernels are.
+  // `batch` is the received batch in the memory of the kernels.
   void forward(const LookupView& batch, const Rows& rows, bool keep_context, OwnerCalls& calls);
-  // Updates the shards: inside the kernel's backward (fused), or from the gradients that it hands out (dense).
+  // Updates the shards: inside the kernel's backward (fused), or from the gradients that it returns (dense).
   void backward(const LookupView& batch, const Rows& gradients, double grad_scale, OwnerCalls& calls);
 
-  // The same, shard by shard instead of group by group, and timed: the numbers are the same, the calls are more.
-  // Seconds are added to times[k] of the k-th shard of the groups.
+  // The same, but shard by shard instead of group by group, and timed. There are more calls, and the results are equal.
+  // Seconds are added to times[k] for shard k of the groups.
   struct ShardSeconds {
     double lookup = 0, update = 0;
   };
@@ -95,13 +98,13 @@ class OwnerLookup {
 
  private:
   struct OwnRowRoute {
-    int id_route = 0;  // among the own id routes
+    int id_route = 0;  // index among this rank's id routes
     int group = 0;
     int table = 0;  // index in the group
     int table_feature = 0;
     int64_t col = 0, cols = 0;
   };
-  // A group's features of a step, and where the gradients of their rows are.
+  // A group's features in a step, and the gradients of their rows.
   struct Gradients {
     int group;
     const std::vector<tsr_lookup_feature>& features;

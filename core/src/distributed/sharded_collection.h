@@ -1,5 +1,5 @@
 // One step of a sharded collection, from batch to rows and back: route -> exchange -> lookup -> exchange -> combine.
-// The common part of EmbeddingBagCollection and EmbeddingCollection; their public faces are in sharded_modules.h.
+// EmbeddingBagCollection and EmbeddingCollection share it; sharded_modules.h has their public interfaces.
 #pragma once
 
 #include <array>
@@ -24,38 +24,39 @@
 
 namespace tessera {
 
-// A batch on its way: between start() and release().
+// The state of a batch between start() and release().
 struct StepState {
   StepState(const RankWiring& own, const DeviceStreamPtr& stream, Workers workers) : step(own, stream, workers) {
     grad.on_device(stream);
   }
-  std::atomic<int> handles{0};               // StepHandles on it
-  std::shared_ptr<ShardedCollection> owner;  // while there are any
-  bool taken = false;                        // start() has ended well, and look_up() has not begun
+  std::atomic<int> handles{0};               // number of StepHandles that refer to it
+  std::shared_ptr<ShardedCollection> owner;  // set while there are handles
+  bool taken = false;                        // start() has succeeded, and look_up() has not begun
 
   Step step;
   CheckedBatch batch;
   ReplicatedShards::Contexts replicated_contexts;
-  // Memory of rows, and of the output if that is another; it grows. There are two each: the caller may hold the last.
+  // Memory of the rows, and of the expanded output if there is one. It only grows. There are two of each, because the
+  // caller may still hold the last one.
   std::array<Tensor, 2> storage, expanded;
-  Tensor rows;                    // what combine wrote: all table features, laid out by `layout`
-  int64_t num_rows_elements = 0;  // of rows
+  Tensor rows;                    // the result of combine: all table features, laid out by `layout`
+  int64_t num_rows_elements = 0;  // elements of `rows`
   OutputLayout layout;
   StepTraffic traffic;
   double route_s = 0, exchange_ids_s = 0;
-  Buffer grad{DType::kFloat32};     // of `rows`, of a batch with inverse indices
-  Buffer clamped{DType::kFloat32};  // of table features whose gradients are bounded before they are divided
-  bool sampled = false;             // shards were looked up one by one, and will be updated so
+  Buffer grad{DType::kFloat32};     // gradient of `rows`, for a batch with inverse indices
+  Buffer clamped{DType::kFloat32};  // gradients that are bounded before they are divided by the bag's length
+  bool sampled = false;             // shards were looked up one by one, and will be updated one by one
   Tensor given;                     // the gradient of `rows`, between start_backward() and finish_backward()
   Work travel;                      // rows or gradients on their way
 };
 
-// The side that takes batches in: it exchanges their ids, and remembers sizes from batch to batch.
+// The side of a collection that takes in batches: it exchanges their ids, and remembers sizes from batch to batch.
 struct InputSide {
   InputSide(InputExchange e, Workers w, bool a) : exchange(std::move(e)), workers(w), ahead(a) {}
   InputExchange exchange;
-  Workers workers;  // none beside a thread that is in the steps on the host: its kernels want them all
-  bool ahead;       // of the steps
+  Workers workers;  // none if a thread runs the steps on the host meanwhile, because its kernels use all threads
+  bool ahead;       // true: it works ahead of the steps, in another thread
   KeyIndex keys;
   Trace* trace = nullptr;
 };
@@ -78,20 +79,22 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
     StepState* state;
     const KeyedJaggedTensor* input;
     InputSide* side;
-    std::string error = {};  // why it has no batch to offer
+    std::string error = {};  // the reason why this rank has no batch; empty: it has one
   };
 
-  // Buffers for a step, from an earlier one that has ended where there is one.
+  // Returns buffers for a step, from a step that has ended if there is one.
   StepHandle reserve();
-  // Checks and routes the batch, exchanges ids over the side's group. Collective. On an id that is fatal here, ends the
-  // step on all ranks. A side of its own may be used by another thread, while this one is in the steps before.
-  // `trains`: a backward may follow, which only some tables' repeated ids allow to travel once (route_once.h).
+  // Checks and routes the batch, and exchanges ids over the side's group. Collective. An id that is fatal on this rank
+  // ends the step on all ranks. If `side` is not the steps' own, another thread may call this while the current thread
+  // runs earlier steps. `trains`: a backward may follow; then repeated ids travel once only in some tables
+  // (route_once.h).
   void start(StepState& state, const KeyedJaggedTensor& input, bool finished, InputSide& side,
              bool trains = true) const {
     Taken one{this, &state, &input, &side};
     start(std::span(&one, 1), finished, trains);
   }
-  // The same of several collections, whose ids are exchanged at the same time over the group that their sides share.
+  // Does the same for several collections. Their ids are exchanged at the same time over the group that their sides
+  // share.
   static void start(std::span<Taken> all, bool finished, bool trains);
   InputSide& side_of_steps() const { return *inputs_; }
   // Called instead of start() on a rank that could not produce a batch; ends the step on all ranks with "rank N: why".
@@ -100,35 +103,37 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
     start(state, input, finished, side_of_steps(), trains);
   }
   std::unique_ptr<InputSide> input_side(const std::shared_ptr<ProcessGroup>& group) const;
-  // Looks up, and sends rows. Other collections may send theirs before finish().
+  // Looks up rows and starts to send them. Other collections may do the same before finish().
   void look_up(StepState& state, bool keep_context);
-  // Waits for rows, and combines them: state.rows is valid, as state.layout says.
+  // Waits for rows and combines them. Then state.rows is valid, laid out by state.layout.
   void finish(StepState& state);
-  // The pooled output [batch, width] of a batch that has inverse indices, from state.rows; and the gradient of those.
+  // expand() returns the pooled output [batch, width] of a batch with inverse indices, from state.rows. collapse()
+  // returns the gradient of state.rows from that of the output.
   Tensor expand(StepState& state, bool keep_context) const;
   Tensor collapse(StepState& state, const Tensor& grad) const;
-  // Sends gradients. `grad` lies as state.rows does, where that is or in host memory, and must not change until
-  // finish_backward(). Collective. The state must not be used for another backward.
+  // Starts to send gradients. `grad` has the layout of state.rows, is on the same device or in host memory, and must
+  // not change until finish_backward(). The state cannot be used for a second backward. Collective.
   void start_backward(StepState& state, const Tensor& grad);
-  // Waits for gradients, and updates tables.
+  // Waits for gradients and updates the tables.
   void finish_backward(StepState& state);
   void give_back(StepState* state) noexcept;
-  // Ends the job on all ranks: for what only this rank can know to be wrong between two collectives.
+  // Ends the job on all ranks, if only this rank can know about an error between two collectives.
   [[noreturn]] void refuse(const std::string& why) const;
 
   const Wiring& wiring() const { return wiring_; }
-  // Before the tables' names in a state dict: TorchRec's attribute names.
+  // The prefix of the tables' names in a state dict, which is TorchRec's attribute name.
   const char* prefix() const { return wiring_.sequence() ? "embeddings" : "embedding_bags"; }
   const std::vector<EmbeddingBagConfig>& tables() const { return tables_; }
   const EmbeddingModuleShardingPlan& plan() const { return plan_; }
   const ShardedModuleOptions& options() const { return options_; }
   const ProcessGroup& group() const { return *group_; }
-  // Spans of all stages; null: none. Batches that come by a side of their own are that one's.
+  // Records spans of all stages; null: none. An InputSide of its own has its own trace.
   void set_trace(Trace* trace) { trace_ = inputs_->trace = trace; }
   int table_index(const std::string& name) const;  // kNotFound
-  // The table's row ids behind rows [first, first + count) of a shard.
+  // Returns the table's ids of rows [first, first + count) of a shard.
   std::vector<int64_t> table_rows(const LocalShard& shard, int64_t first, int64_t count) const;
-  // The same for rows in any order; and the local rows of rows of the table, -1 where those are another shard's.
+  // to_table_rows() does the same for rows in any order. to_local_rows() replaces rows of the table by the shard's
+  // rows; -1 for rows of another shard.
   void to_table_rows(const LocalShard& shard, std::span<int64_t> rows) const;
   void to_local_rows(const LocalShard& shard, std::span<int64_t> rows) const;
   int64_t dropped_ids() const { return dropped_ids_; }
@@ -139,7 +144,7 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   const ShardGroups& shards() const { return shards_; }
   const ReplicatedShards& replicated() const { return replicated_; }
   StageTimes& times() { return times_; }
-  // Every n-th training step is done shard by shard, and timed; 0: none.
+  // Runs every n-th training step shard by shard, and measures the shards' times; 0: no step.
   void sample_shards(int64_t every) { sample_every_ = every; }
   const std::vector<OwnerLookup::ShardSeconds>& shard_seconds() const { return shard_seconds_; }
   int64_t sampled_steps() const { return sampled_steps_; }
@@ -163,12 +168,12 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   EmbeddingModuleShardingPlan plan_;
   std::shared_ptr<ProcessGroup> group_;
   ShardedModuleOptions options_;
-  std::map<std::string, int> index_;   // of a name in tables_
-  std::vector<RowRouterPtr> routers_;  // by table; null where rows are ranges
+  std::map<std::string, int> index_;   // index in tables_, by name
+  std::vector<RowRouterPtr> routers_;  // by table; null if rows are ranges
   Wiring wiring_;
   ShardGroups shards_;
   const RankWiring own_;
-  std::array<std::vector<uint8_t>, 2> once_;  // by table: RouteOptions::once, of evaluation and of training
+  std::array<std::vector<uint8_t>, 2> once_;  // by table: RouteOptions::once in evaluations and in training
   OwnerLookup owner_;
   ReplicatedShards replicated_;
   const JobFingerprint fingerprint_;
@@ -178,11 +183,11 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   int64_t dropped_ids_ = 0;
   bool warned_ = false;
   std::vector<std::unique_ptr<StepState>> spare_;
-  size_t states_ = 0;  // that have been made
+  size_t states_ = 0;  // number of states that were made
   StageTimes times_;
   Trace* trace_ = nullptr;
   int64_t sample_every_ = 0, since_sample_ = 0, sampled_steps_ = 0;
-  std::vector<OwnerLookup::ShardSeconds> shard_seconds_;  // of shards_.shards(), over the sampled steps
+  std::vector<OwnerLookup::ShardSeconds> shard_seconds_;  // of shards_.shards(), summed over the sampled steps
   StepTraffic traffic_;
   ExchangeBytes<int64_t> bytes_sent_;
 };

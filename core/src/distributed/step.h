@@ -1,9 +1,9 @@
-// The state of one batch between route and the end of its backward: the values that its stages hand on, and their
-// scratch. Buffers only grow, so that a step allocates nothing once the largest batch was seen; steps are pooled by
-// ShardedCollection.
+// The state of one batch between route and the end of its backward: the values that the stages pass on, and their
+// scratch memory. Buffers only grow, so a step allocates nothing after the largest batch. ShardedCollection reuses
+// steps.
 //
-// Two sides, seen from this rank: as *home* it has a batch and sends its ids away; as *owner* it holds shards and
-// answers everybody. Both sides skip empty bags: only bags with ids at an owner have a row there and on the wire.
+// A rank has two roles. As *home* it has a batch and sends its ids away; as *owner* it holds shards and answers all
+// homes. Both skip empty bags: only bags with ids at an owner have a row there and on the wire.
 #pragma once
 
 #include <memory>
@@ -23,7 +23,7 @@
 namespace tessera {
 
 struct Step {
-  // `stream`: of the device where the shards are; null: in host memory.
+  // `stream`: of the shards' device; null: they are in host memory.
   Step(const RankWiring& own, const DeviceStreamPtr& stream, Workers workers)
       : executor(row_executor(stream, workers)),
         host_sums(executor->mover()),
@@ -42,14 +42,14 @@ struct Step {
   IdMessages messages;
   ReceivedBatch received;
   WireLayout wire;
-  Buffer rows{DType::kFloat32};            // on the wire: see WireLayout
-  JoinedExchange joined{DType::kFloat32};  // of rows and gradients, if they are joined
+  Buffer rows{DType::kFloat32};            // rows on the wire: see WireLayout
+  JoinedExchange joined{DType::kFloat32};  // exchange of rows and gradients, if they are joined
   OwnerCalls calls;
   OwnerBatch owned;
   std::unique_ptr<RowExecutor> executor;
-  std::unique_ptr<RowMover> host_sums;  // between row routes and sums, both in `rows`
-  std::unique_ptr<RowMover> output;     // between `rows` and the output
-  std::unique_ptr<RowMover> inverse;    // between the output and its distinct rows: see list_inverse()
+  std::unique_ptr<RowMover> host_sums;  // moves between row routes and sums, both in `rows`
+  std::unique_ptr<RowMover> output;     // moves between `rows` and the output
+  std::unique_ptr<RowMover> inverse;    // moves between the output and its distinct rows: see list_inverse()
   std::unique_ptr<DataParallelInput> data_parallel;
   ReplicatedInput replicated;
 };

@@ -1,4 +1,4 @@
-// The time of stages that follow each other, or of one.
+// Measures the time of one stage, or of stages that follow each other.
 #pragma once
 
 #include <chrono>
@@ -20,10 +20,10 @@ class Stopwatch {
     last_ = now;
     waited_ = 0;
   }
-  // Since construction or the last lap.
+  // Seconds since construction or the last lap.
   double seconds() const { return std::chrono::duration<double>(Trace::Clock::now() - last_).count(); }
   double us() const { return 1e6 * seconds(); }
-  // Ends the work; the time that this takes is the lap's waiting.
+  // Waits for the work. This time counts as waiting of the current lap.
   void wait(Work work) {
     if (!trace_) return work.wait();
     const auto start = Trace::Clock::now();

@@ -1,4 +1,4 @@
-// Which rows of the data-parallel tables a step touches: on this rank, and on any.
+// Tells which rows of the data-parallel tables a step uses: on this rank, and on any rank.
 #pragma once
 
 #include <bit>
@@ -9,21 +9,21 @@
 
 namespace tessera {
 
-// A bit per row, which is what ranks tell each other: tables are large, and a step has few of their rows.
+// It has a bit for each row, and ranks send these bits to each other: tables are large, and a step uses few rows.
 class TouchedRows {
  public:
-  explicit TouchedRows(const std::vector<int64_t>& rows);  // of each table
+  explicit TouchedRows(const std::vector<int64_t>& rows);  // by table
 
   void clear();
-  // `row` of a table, on this rank. Again after share(): clear() first.
+  // Marks a row of a table as used on this rank. After share(), call clear() before the next mark().
   void mark(size_t table, int64_t row) {
     mine_[static_cast<size_t>(begin_[table] + row / kBits)] |= uint64_t{1} << (row % kBits);
   }
-  // Collective: from here on the rows of all ranks are known. `place`: CallSite::place.
+  // Tells all ranks' rows to all ranks. `place`: CallSite::place. Collective.
   void share(const ProcessGroup& group, uint64_t place);
 
-  int64_t count(size_t table) const;  // rows that any rank had
-  // f(row, whether this rank had it), ascending.
+  int64_t count(size_t table) const;  // number of rows that any rank used
+  // Calls f(row, true if this rank used it) for each used row, ascending.
   template <class F>
   void for_each(size_t table, const F& f) const {
     for (int64_t w = begin_[table]; w < begin_[table + 1]; ++w) {
@@ -39,9 +39,9 @@ class TouchedRows {
   static constexpr int64_t kBits = 64;
   const uint64_t* any() const { return any_.empty() ? mine_.data() : any_.data(); }
 
-  std::vector<int64_t> begin_;  // by table, in words; one more
+  std::vector<int64_t> begin_;  // by table, in words, with one more entry at the end
   std::vector<uint64_t> mine_;
-  std::vector<uint64_t> any_, all_;  // all_: of every rank. Empty where there is one.
+  std::vector<uint64_t> any_, all_;  // all_: the bits of every rank; both are empty if there is only one rank
   std::vector<int64_t> counts_;      // scratch
 };
 

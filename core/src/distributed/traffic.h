@@ -1,4 +1,4 @@
-// Bytes on the wire: those of a step, once its layout is known.
+// Counts the bytes that a step sends, once its layout is known.
 #pragma once
 
 #include "distributed/input_exchange.h"
@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-// The bytes that a rank has sent, and those that it will.
+// The bytes that a rank has sent, or will send.
 struct Sent {
   const RoutedBatch& routed;
   const IdMessages& messages;

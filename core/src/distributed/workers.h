@@ -1,5 +1,5 @@
-// The runtime's threads for the core's own stages. Bodies write memory of their own, so that results are equal to the
-// bit for any number of threads.
+// The runtime's threads for the core's own stages. Each body writes separate memory, so results have the same bits for
+// any number of threads.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@ namespace tessera {
 
 class Workers {
  public:
-  Workers() = default;  // the caller's thread alone
+  Workers() = default;  // only the caller's thread
   explicit Workers(const tsr_host* host) : host_(host) {}
 
-  // True if work on this number of bytes is worth waking a thread, which takes as long as copying some 100 KiB.
+  // True if work on this number of bytes justifies waking a thread, which takes as long as copying some 100 KiB.
   bool worth(int64_t bytes) const {
     return host_ != nullptr && bytes >= kWorthBytes && sdk::Host(host_).num_threads() > 1;
   }
-  // body(i) for i in [0, n), which work on `bytes` together. Asks for no memory.
+  // Calls body(i) for i in [0, n), which together work on `bytes`. Allocates no memory.
   template <class Body>
   void run(int64_t n, int64_t bytes, const Body& body) const {
     if (worth(bytes))
