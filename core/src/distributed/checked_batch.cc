@@ -20,7 +20,7 @@ void find_ids(const Tensor& offsets, std::vector<FeatureBags>& feature_bags) {
   }
 }
 
-// Ids by table feature, from offsets that were checked.
+// Finds each table feature's ids, from offsets that were checked.
 void find_ids(const Tensor& offsets, std::vector<FeatureBags>& feature_bags) {
   if (offsets.dtype() == DType::kInt32)
     find_ids<int32_t>(offsets, feature_bags);
@@ -28,7 +28,7 @@ void find_ids(const Tensor& offsets, std::vector<FeatureBags>& feature_bags) {
     find_ids<int64_t>(offsets, feature_bags);
 }
 
-// Bags by table feature.
+// Finds each table feature's bags.
 void find_bags(const std::vector<int>& keys, const KeyedJaggedTensor& input, std::vector<FeatureBags>& feature_bags) {
   feature_bags.resize(keys.size());
   const int64_t stride = input.stride();
@@ -41,7 +41,8 @@ void find_bags(const std::vector<int>& keys, const KeyedJaggedTensor& input, std
   for (size_t s = 0; s < keys.size(); ++s) feature_bags[s] = {first[keys[s]], bags[keys[s]], 0, 0};
 }
 
-// A kernel's MEAN divides by the ids it sees: weights of kept / all make that a division by all.
+// A kernel's MEAN divides by the ids that it sees, which are the remaining ones. Weights of remaining / all ids turn
+// that into a division by all ids.
 Tensor mean_weights(const Wiring& wiring, const CheckedIds& checked) {
   Tensor weights = checked.weights.defined() ? checked.weights.clone() : Tensor::empty({checked.ids.numel()});
   if (!checked.weights.defined()) weights.fill(1);
@@ -67,7 +68,7 @@ bool lengths_agree(const Tensor& lengths, const Tensor& offsets) {
   return agree;
 }
 
-// A batch may bring both; the bounds check has read the offsets alone.
+// A batch may have both lengths and offsets. The bounds check has read only the offsets.
 void check_lengths(const KeyedJaggedTensor& input) {
   const Tensor &lengths = input.lengths(), &offsets = input.offsets();
   const bool agree = lengths.dtype() == offsets.dtype() &&
@@ -76,7 +77,7 @@ void check_lengths(const KeyedJaggedTensor& input) {
   if (!agree) fail(Code::kInvalidArgument, "the batch's lengths and offsets disagree");
 }
 
-// Checks the inverse indices and finds each table feature's row of them. The features are looked up by name.
+// Checks the inverse indices and finds the row of them that each table feature uses. Features are looked up by name.
 void find_inverse(const Wiring& wiring, const KeyedJaggedTensor& input, CheckedBatch& out) {
   const auto* inverse = wiring.sequence() ? nullptr : input.inverse_indices_or_null();
   out.expands =
@@ -114,7 +115,7 @@ void find_inverse(const Wiring& wiring, const KeyedJaggedTensor& input, CheckedB
   }
 }
 
-// The batch as check_bounds has copied it: one key per table feature.
+// Takes the copy that check_bounds() has made: one key per table feature.
 void take_copy(const Wiring& wiring, const CheckedIds& checked, CheckedBatch& out) {
   out.values = checked.ids;
   out.weights = checked.weights;
@@ -140,7 +141,7 @@ void check_counts(const std::vector<TableFeature>& table_features, const std::ve
            kMostCounted, " can be in a rank's batch: make it smaller");
     };
     if (bags[s].bags > kMostCounted) refuse(bags[s].bags, " samples");
-    const bool all_there = bags[s].first_bag + bags[s].bags <= lengths.numel();  // else check_lengths refuses them
+    const bool all_there = bags[s].first_bag + bags[s].bags <= lengths.numel();  // if not, check_lengths refuses them
     if (num_ids <= kMostCounted || !all_there) continue;
     int64_t all = 0;
     for (int64_t b = 0; b < bags[s].bags; ++b) {
@@ -199,7 +200,7 @@ void check_batch(const Wiring& wiring, const std::vector<EmbeddingBagConfig>& ta
   if (wiring.sequence() && checked.bad_offsets)
     fail(Code::kInvalidArgument, "the offsets of a sequence batch cannot be repaired: ", checked.first);
   out.original_feature_bags = out.feature_bags;
-  if (!checked.bad_offsets) find_ids(out.offsets, out.original_feature_bags);  // only sequences ask for them
+  if (!checked.bad_offsets) find_ids(out.offsets, out.original_feature_bags);  // only sequences use them
   take_copy(wiring, checked, out);
 }
 

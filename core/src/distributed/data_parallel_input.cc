@@ -29,7 +29,7 @@ class HostDataParallelInput final : public DataParallelInput {
   bool weighted_ = false, pooled_ = true;
 };
 
-// Only the features of data-parallel tables, one after the other: the others' ids are of no use there.
+// Copies only the ids of data-parallel tables' features, one feature after the other.
 class DeviceDataParallelInput final : public DataParallelInput {
  public:
   explicit DeviceDataParallelInput(const DeviceStreamPtr& stream) {

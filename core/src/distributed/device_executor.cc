@@ -31,7 +31,7 @@ class DeviceMover final : public RowMover {
 
  private:
   const RowRun& run_of(size_t target) const { return moves.of(moves.targets[target]).front(); }
-  // Room for the only run of each target.
+  // Returns memory for the only run of each target.
   const Tensor& packed() {
     int64_t elements = 0;
     for (const RowRun& run : moves.runs) elements = std::max(elements, run.begin + run.rows * run.stride);
@@ -88,7 +88,7 @@ Tensor DeviceExecutor::bring(const Tensor& gradient) {
   return upload(staged_, gradient_, n);
 }
 
-// Pieces go there together: all are there already, or all are put together here.
+// Either all pieces are on the device already, or all are joined in host memory here and copied together.
 Tensor DeviceExecutor::bring(std::span<const Piece> pieces, int64_t elements) {
   if (!std::all_of(pieces.begin(), pieces.end(), [](const Piece& p) { return p.from.stream() != nullptr; })) {
     put_together(pieces, staged_.ensure(elements).first({elements}));

@@ -8,7 +8,7 @@ namespace {
 constexpr int64_t kAlignment = 64;
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// body(row of the target in spread, its scale, runs, b) over all rows of all targets, in host memory.
+// Calls body(row of the target in spread, its scale, runs, b) for all rows of all targets, in host memory.
 template <class Body>
 void for_each_row(const tsr_row_moves& m, const Body& body) {
   for (uint32_t t = 0; t < m.num_targets; ++t) {
@@ -44,7 +44,8 @@ void DeviceRowLists::list(const RowMoves& moves) {
     int64_t index = 0;
     for (const RowRun& run : moves.of(target)) {
       TESSERA_CHECK(!run.is_local && run.stride == run.cols, "rows of a device all move, and are packed");
-      if (!before || run.bags != before->bags || run.rows != before->rows) {  // cuts of columns have the same rows
+      // Parts of a row's columns have the same bags.
+      if (!before || run.bags != before->bags || run.rows != before->rows) {
         index = add_index(target.rows);
         int32_t* row_of = index_.data() + index;
         for (int64_t k = 0; k < run.rows; ++k) row_of[run.bags[k]] = static_cast<int32_t>(k);
@@ -104,7 +105,7 @@ tsr_row_moves DeviceRowLists::lists(const char* at) const {
   return m;
 }
 
-// For devices that cannot: their rows make the detour over the host, which waits.
+// Moves rows for devices without row moves: the rows are copied to the host and back, and the host waits.
 template <class Move>
 void DeviceRowLists::on_host(const Tensor& packed, const Tensor& spread, bool to_spread, const Move& move) const {
   const Tensor p = stream_->to_host(packed), s = stream_->to_host(spread);

@@ -3,7 +3,7 @@
 namespace tessera {
 namespace {
 
-// The first bytes of a buffer, as another tensor's shape and type.
+// Returns the first bytes of a buffer as a tensor with another tensor's shape and type.
 Tensor like(Buffer& buffer, const Tensor& tensor) {
   const Tensor& memory = buffer.ensure(tensor.bytes());
   return Tensor::borrow(memory.raw(), tensor.shape(), tensor.dtype());

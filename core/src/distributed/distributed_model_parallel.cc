@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-// Pauses between two signs of a rank that plans; short plans are handed out at once.
+// Pauses between two signs of life from a rank that plans. The first is short, because a short plan is sent at once.
 constexpr std::chrono::milliseconds kFirstSign{2}, kSigns{250};
 
 std::string describe(const PlannerModule& module) {
@@ -40,7 +40,7 @@ void describe(std::ostringstream& out, const char* name, const std::vector<T>& v
   out << ';';
 }
 
-// Only what was asked for.
+// Describes only the constraints that are set.
 std::string describe(const std::string& table, const ParameterConstraints& c) {
   const ParameterConstraints usual;
   std::ostringstream out;
@@ -63,7 +63,7 @@ std::string describe(const std::string& table, const ParameterConstraints& c) {
   return out.str();
 }
 
-// Memory is left out: machines may differ in it, and that of rank 0 counts.
+// Leaves out memory, because machines may differ in it and only rank 0's counts.
 std::string describe(const std::vector<PlannerModule>& modules, const PlannerOptions& options) {
   std::string text = str_cat(
       "world size ", options.topology.world_size, ", ", options.topology.local_world_size, " per host, ",
@@ -83,7 +83,7 @@ std::string describe(const std::vector<PlannerModule>& modules, const PlannerOpt
   return text;
 }
 
-// The first line in which two descriptions differ, as a sentence.
+// Throws an error with the first line in which two descriptions differ.
 void check_same(const std::string& mine, const std::string& theirs, int rank) {
   if (mine == theirs) return;
   std::istringstream a(mine), b(theirs);
@@ -131,7 +131,7 @@ auto& find_path(Map& map, const std::string& path) {
   fail(Code::kNotFound, "the model has no such collection \"", path, "\"; it has", known.empty() ? " none" : known);
 }
 
-// The plan as text, or "!code why there is none".
+// Returns the plan as text, or "!code" and the reason why there is none.
 std::string plan_text(const Runtime& runtime, const std::vector<PlannerModule>& modules,
                       const PlannerOptions& options) {
   try {
@@ -143,8 +143,8 @@ std::string plan_text(const Runtime& runtime, const std::vector<PlannerModule>& 
   }
 }
 
-// Rank 0 plans beside, and tells the others meanwhile that it is alive: a plan may take longer than the deadline of an
-// exchange, and a lost rank is noticed all the same.
+// Rank 0 plans in another thread, and meanwhile tells the others that it is alive. So a plan may take longer than the
+// deadline of an exchange, and a lost rank is still noticed.
 std::string plan_of_rank_0(const Runtime& runtime, const std::vector<PlannerModule>& modules, PlannerOptions options,
                            const ProcessGroup& group) {
   if (group.world_size() == 1) return plan_text(runtime, modules, options);
@@ -153,7 +153,7 @@ std::string plan_of_rank_0(const Runtime& runtime, const std::vector<PlannerModu
     while (text.empty()) text = group.all_gather_text("", "plan")[0];
     return text;
   }
-  std::stop_source stop;  // of a search that nobody waits for any more
+  std::stop_source stop;  // stops a search whose result nobody needs any more
   const std::stop_callback from_caller(options.stop, [&] { stop.request_stop(); });
   options.stop = stop.get_token();
   std::future<std::string> plan = std::async(std::launch::async, [&] { return plan_text(runtime, modules, options); });
@@ -170,7 +170,8 @@ std::string plan_of_rank_0(const Runtime& runtime, const std::vector<PlannerModu
   return text;
 }
 
-// Ranks that were given different plans would wait for each other in different operations.
+// Checks that all ranks have the same plan. With different plans they would wait for each other in different
+// operations.
 void check_same_plan(const ShardingPlan& plan, const ProcessGroup& group) {
   const std::vector<uint64_t> digests = group.all_gather(fnv1a(plan.json()), "given plan");
   for (int rank = 1; rank < group.world_size(); ++rank) {

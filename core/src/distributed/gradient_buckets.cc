@@ -77,7 +77,7 @@ void GradientBuckets::all_reduce(float scale) {
       reduce_on_device(bucket, scale);
       continue;
     }
-    if (i >= started_) start(bucket);  // behind one on a device
+    if (i >= started_) start(bucket);  // finished() did not start it, because a bucket on a device comes first
     add_up(bucket);
     if (!rounded_) end(bucket, scale);
   }
@@ -142,8 +142,8 @@ void GradientBuckets::end(Bucket& bucket, float scale) const {
   for (int64_t i = 0; i < bucket.values; ++i) sums[i] *= scale;
 }
 
-// Copies in the order of the stream. Whether a rank has a gradient at all is not looked at, which would need a wait: a
-// missing one counts as zeros, and afterwards all have one.
+// Copies and reduces in stream order. It does not look whether a rank has a gradient, because that would need a wait: a
+// missing gradient counts as zeros, and afterwards every parameter has one.
 void GradientBuckets::reduce_on_device(const Bucket& bucket, float scale) {
   DeviceStream& stream = *bucket.buffer.stream();
   int64_t at = 0;
@@ -157,7 +157,7 @@ void GradientBuckets::reduce_on_device(const Bucket& bucket, float scale) {
     at += p.value.numel();
   }
   group_->all_reduce(bucket.buffer.narrow(0, at), ReduceOp::kSum, site_of(bucket)).wait();
-  // grad := scale * sum, exactly: as a step along -sum from 0, in one call.
+  // This sets grad to scale * sum exactly, as a step along -sum from 0, in one call.
   auto* sum = static_cast<float*>(bucket.buffer.raw());
   updates_.clear();
   for (size_t i = bucket.first; i < bucket.last; ++i) {

@@ -20,7 +20,7 @@ void add_scaled_row(const float* from, float scale, int64_t n, float* to) {
   for (int64_t i = 0; i < n; ++i) to[i] += scale * from[i];
 }
 
-// Calls body(cols), with the usual widths as constants: copies of a known length are a few instructions.
+// Calls body(cols). Usual widths are passed as constants, because copies of a known length are only a few instructions.
 template <class Body>
 void with_width(int64_t cols, const Body& body) {
   switch (cols) {
@@ -39,7 +39,8 @@ void with_width(int64_t cols, const Body& body) {
   }
 }
 
-// A target is combined in parts that stay in the cache from run to run; what was written is told on the stack.
+// A target is combined in parts that stay in the cache from run to run. The flags of rows that were written are on the
+// stack.
 constexpr int64_t kMostRows = 1024, kFewestRows = 64;
 constexpr int64_t kPartElements = 16384;
 
@@ -54,7 +55,7 @@ struct TargetPart {
   int64_t rows() const { return last - first; }
 };
 
-// The rows of a run that belong to a part of its target.
+// The rows of a run that are in one part of its target.
 struct RunPart {
   RunPart(const RowRun& of, const TargetPart& part)
       : run(of), first(0), last(of.rows), all(of.rows == part.target.rows && !part.target.repeats) {
@@ -70,10 +71,10 @@ struct RunPart {
   RunPart(const RowRun& of, int64_t begin, int64_t end) : run(of), first(begin), last(end), all(false) {}
   const RowRun& run;
   int64_t first, last;
-  bool all;  // the run has a row for each of the target's, in their order
+  bool all;  // the run has a row for each row of the target, in the same order
 };
 
-// Rows of a target are far apart, so that no hardware foresees them: they are asked for this many bags ahead.
+// Rows of a target are far apart, so hardware cannot prefetch them. They are prefetched this many bags ahead.
 constexpr int64_t kBagsAhead = 8;
 constexpr int64_t kCacheLine = 64 / sizeof(float);
 constexpr int64_t kSumCols = 32;  // summed by one thread
@@ -91,8 +92,8 @@ struct SpreadRows {
   }
 };
 
-// body(bag, packed row, spread row) for all rows of a part of a run. By value: what a row is copied to might else be
-// any of these.
+// Calls body(bag, packed row, spread row) for all rows of a part of a run. Arguments are passed by value: otherwise the
+// compiler would have to assume that writing a row changes them.
 template <class Width, class Packed, class Spread, class Body>
 void each_row(const RunPart& part, Packed* packed, const SpreadRows<Width, Spread> spread, const Body body) {
   const int32_t* const bags = part.run.bags;
@@ -109,7 +110,7 @@ void each_row(const RunPart& part, Packed* packed, const SpreadRows<Width, Sprea
   for (; k < last; ++k) body(bags[k], row(k), spread.of(bags[k]));
 }
 
-// No other run has anything for these elements.
+// Writes the rows of a run, if no other run has rows for these elements.
 template <class Width>
 void write_run(const RunPart& part, const float* scale, const float* packed, const SpreadRows<Width, float>& spread) {
   const Width cols = spread.cols;
@@ -136,14 +137,14 @@ void add_run(const RunPart& part, const float* scale, const float* packed, const
   }
 }
 
-// Which rows of a part of a target have something.
+// Tells which rows of a part of a target were written.
 struct Written {
   explicit Written(const TargetPart& p) : part(p) { std::memset(rows.data(), 0, static_cast<size_t>(p.rows())); }
   uint8_t& of(int32_t bag) { return rows[static_cast<size_t>(bag - part.first)]; }
   void mark(const RunPart& run) {
     for (int64_t k = run.first; k < run.last; ++k) of(run.run.bags[k]) = 1;
   }
-  // The others become 0.
+  // Sets the rows that were not written to 0.
   template <class Width>
   void fill_others(const SpreadRows<Width, float>& spread) const {
     const auto n = static_cast<size_t>(part.rows());
@@ -164,7 +165,7 @@ struct Written {
   std::array<uint8_t, kMostRows> rows;
 };
 
-// One of several runs of the same columns: the first one with a row for a bag writes it, later ones add to it.
+// Combines one of several runs of the same columns: the first run with a row for a bag writes it, later ones add to it.
 template <class Width>
 void write_or_add_run(const RunPart& part, const float* scale, const float* packed,
                       const SpreadRows<Width, float>& spread, Written& written) {
@@ -184,7 +185,7 @@ void write_or_add_run(const RunPart& part, const float* scale, const float* pack
   });
 }
 
-// Runs of the same columns, of a target where the first one writes.
+// Combines the runs of the same columns of a target with kFirstWrites.
 template <class Width>
 void combine_columns(std::span<const RowRun> runs, const TargetPart& part, const float* scale, const float* packed,
                      const SpreadRows<Width, float>& spread) {
@@ -207,7 +208,7 @@ void combine_columns(std::span<const RowRun> runs, const TargetPart& part, const
   written.fill_others(spread);
 }
 
-// How many runs from the first one on have its columns.
+// Counts the runs, from the first one on, that have its columns.
 size_t of_same_columns(std::span<const RowRun> runs) {
   size_t n = 1;
   while (n < runs.size() && runs[n].col == runs[0].col && runs[n].cols == runs[0].cols) ++n;
@@ -230,14 +231,14 @@ bool covers(std::span<const RowRun> runs, const RowTarget& target) {
   return elements == target.rows * target.cols;
 }
 
-// body(first, last) for each part of `rows`.
+// Calls body(first, last) for each part of `rows`.
 template <class Body>
 void each_part(int64_t rows, int64_t cols, const Body& body) {
   const int64_t step = rows_of_part(rows, cols);
   for (int64_t first = 0; first < rows; first += step) body(first, std::min(first + step, rows));
 }
 
-// The same of a target: where runs repeat bags, it is one part.
+// Does the same for a target. If its runs repeat bags, it is one part.
 template <class Body>
 void each_part(const RowTarget& target, const Body& body) {
   if (!target.repeats)
@@ -246,7 +247,7 @@ void each_part(const RowTarget& target, const Body& body) {
     body(0, target.rows);
 }
 
-// Read and written.
+// Counts the bytes that are read and written.
 int64_t bytes_of(std::span<const RowRun> runs) {
   int64_t elements = 0;
   for (const RowRun& run : runs) elements += run.rows * run.cols;
@@ -288,8 +289,8 @@ void split_run(const RowMoves& moves, const RowTarget& target, const RunPart& pa
   });
 }
 
-// Sums packed rows that several places share, in columns [first, last). `head` has the first places, and other runs
-// with its `begin` have more.
+// Sums packed rows that several places share, in columns [first, last). `head` is the run with the first places; other
+// runs with its `begin` have more.
 void sum_places(const RowMoves& moves, const RowRun& head, int64_t first, int64_t last, float* packed,
                 const float* spread) {
   for (const RowTarget& target : moves.targets) {
@@ -352,7 +353,7 @@ void HostRowMoves::split(const RowMoves& moves, float* packed, const float* spre
   for (const RowTarget& target : moves.targets) {
     for (const RowRun& run : moves.of(target)) {
       if (run.is_local) continue;
-      if (run.index) {  // all places of a row by one thread, which has some of the columns
+      if (run.index) {  // one thread sums all places of a row, for some of the columns
         const int64_t cols = together ? kSumCols : run.cols;
         for (int64_t col = 0; run.fresh == 0 && col < run.cols; col += cols)
           parts_.push_back({&target, &run, col, std::min(col + cols, run.cols)});

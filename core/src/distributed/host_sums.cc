@@ -38,7 +38,7 @@ class HostSums {
   }
 
  private:
-  // body(sum, home's host, its first row) for each sum of this host and home elsewhere.
+  // Calls body(sum, home's host, its first row) for each sum of this host and each home elsewhere.
   template <class Body>
   void each_sum(const Body& body) const {
     for (int host = 0; host < wiring_.hosts().count; ++host) {
@@ -58,14 +58,15 @@ class HostSums {
     return wire_.relayed_begin[static_cast<size_t>(home_host) * row_routes + row_route - begin];
   }
 
-  // The sum's row of every bag that has ids at one of its row routes; the end of the list.
+  // Lists every bag that has ids at one of the sum's row routes: these have a row in the sum. Returns the end of the
+  // list.
   int32_t* list_bags(const HostSum& sum, int home_host, const Presence& of_row_route, int32_t* order) const {
     int32_t row = 0;
     for (int64_t word = 0; word < (of_row_route.bags + 31) / 32; ++word) {
       uint32_t any = 0;
       for (int row_route : sum.row_routes) any |= presence(row_route, home_host).bits[word];
       for (uint32_t left = of_row_route.bits[word]; left != 0; left &= left - 1) {
-        const uint32_t before = (left & -left) - 1;  // bags of this word in front of the row route's next one
+        const uint32_t before = (left & -left) - 1;  // bags of this word before the row route's next one
         *order++ = row + std::popcount(any & before);
       }
       row += std::popcount(any);

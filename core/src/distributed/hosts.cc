@@ -7,7 +7,8 @@
 namespace tessera {
 namespace {
 
-// The first rank that is not on host r / L, where L is the length of the first host's run; the number of ranks if none.
+// Returns the first rank r that is not on host r / L, where L is the number of ranks on the first host; the number of
+// ranks if there is none.
 size_t first_misplaced(std::span<const int32_t> host_by_rank, size_t per_host) {
   for (size_t r = 0; r < host_by_rank.size(); ++r) {
     const bool begins = r % per_host == 0;

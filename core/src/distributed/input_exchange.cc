@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-// How many ids, weights and bags a peer may announce: more is a damaged header, not a batch.
+// The most ids, weights and bags that a peer may announce. A header with more is damaged.
 constexpr int64_t kMostItems = int64_t{1} << 40;
 
 bool plausible(int64_t count) { return count >= 0 && count <= kMostItems; }
@@ -16,7 +16,7 @@ bool plausible(int64_t count) { return count >= 0 && count <= kMostItems; }
   throw Error(Code::kDataLoss, str_cat("rank ", peer, " sent a damaged step header"), peer);
 }
 
-// Every rank has it, and ends the step by itself.
+// An error that every rank gets, so that each ends the step by itself.
 class KnownToAll : public Error {
  public:
   using Error::Error;
@@ -41,8 +41,8 @@ void InputExchange::guarded(const Body& body) const {
     throw;
   } catch (const std::exception& e) {
     const auto* known = dynamic_cast<const Error*>(&e);
-    // A rank that has ended this exchange, here or elsewhere, has also ended the steps or wants them to go on; but
-    // others of this host may be further, and wait in a group that it has no part in.
+    // A rank that has ended this exchange has also ended the steps, or wants them to continue. But other ranks of this
+    // host may have come further, and may wait in a group that this rank does not belong to.
     if (known && (known->code() == Code::kCancelled || known->code() == Code::kAborted))
       abort(e.what());
     else
@@ -78,7 +78,7 @@ void InputExchange::abort_with_steps(const std::string& reason) const {
   if (steps_) steps_->abort(reason);
 }
 
-// This rank's own header and payload stay where they are.
+// The rank's own header and payload stay where they are.
 int64_t InputExchange::write_headers(const RoutedBatch& batch, bool finished, bool error, IdMessages& messages) {
   const int world = group_->world_size(), own = group_->rank();
   const int64_t block = kHeaderBytes + inline_payload_;
@@ -112,7 +112,7 @@ int64_t InputExchange::write_headers(const RoutedBatch& batch, bool finished, bo
       std::memcpy(to + kHeaderBytes, batch.payload.data<uint8_t>() + batch.parts[peer].begin, payload);
     }
     std::memset(to + kHeaderBytes + payload, 0,
-                inline_payload_ - payload);  // what lies in this memory is nobody else's business
+                inline_payload_ - payload);  // this memory may hold other data, which must not be sent
   }
   messages.header_recv.ensure(bytes);
   messages.header_counts.assign(world, 0);
@@ -138,7 +138,7 @@ Work InputExchange::start_headers(IdMessages& messages, int64_t bytes, const cha
                               {label, job_.all, Carries::kIds});
 }
 
-// Through a grid, the block of this rank for itself stays here: it is never read.
+// Sends on the headers of other ranks. The block from this rank to itself stays here and is never read.
 void InputExchange::pass_headers_on(IdMessages& messages, Stopwatch& watch) const {
   const int world = group_->world_size(), own = group_->rank();
   const int64_t block = kHeaderBytes + messages.inline_payload;
@@ -154,7 +154,7 @@ void InputExchange::pass_headers_on(IdMessages& messages, Stopwatch& watch) cons
   watch.wait(start_headers(messages, world * block, "step headers of a row"));
 }
 
-// The bytes of the payload that a header announces, from one rank to another.
+// Returns the bytes of the payload that a header announces, from one rank to another. Throws if the header is damaged.
 int64_t InputExchange::checked_payload(const PeerHeader& h, int from, int to) const {
   if (h.magic != PeerHeader::kMagic || !plausible(h.num_ids) || !plausible(h.num_bags) ||
       !plausible(h.presence_words) || !plausible(h.largest) || !plausible(h.largest_rows) || h.rows < 0 ||
@@ -169,7 +169,7 @@ int64_t InputExchange::checked_payload(const PeerHeader& h, int from, int to) co
   return bytes;
 }
 
-// Remembers what headers that pass here say of the exchanges that will take the same way.
+// Stores what the headers that pass through this rank say about the exchanges that will take the same way.
 void InputExchange::read_relayed(int64_t block, IdMessages& messages) const {
   const int own = group_->rank();
   messages.relayed_rows.assign(static_cast<size_t>(grid_.world()), 0);
@@ -177,7 +177,7 @@ void InputExchange::read_relayed(int64_t block, IdMessages& messages) const {
   for (int at = 0; at < grid_.world(); ++at) {
     const int home = grid_.rank_at(grid_.row_of(own), at / grid_.rows);
     const int owner = grid_.rank_at(at % grid_.rows, grid_.column_of(own));
-    if (home == own && owner == own) continue;  // this rank's block for itself is never written
+    if (home == own && owner == own) continue;  // the block from this rank to itself is never written
     PeerHeader h;
     std::memcpy(&h, messages.header_recv.data<uint8_t>() + at * block, sizeof(h));
     messages.joined.sizes.relayed[at] = checked_payload(h, home, owner);
@@ -185,7 +185,7 @@ void InputExchange::read_relayed(int64_t block, IdMessages& messages) const {
   }
 }
 
-// True: a rank announced an error.
+// Returns true if a rank announced an error.
 bool InputExchange::read_headers(const RoutedBatch& batch, IdMessages& messages) {
   const int world = group_->world_size(), own = group_->rank();
   bool any_error = false;
@@ -224,7 +224,7 @@ bool InputExchange::read_headers(const RoutedBatch& batch, IdMessages& messages)
   return any_error;
 }
 
-// All ranks come here: each has seen all headers.
+// All ranks call this, because each has seen all headers.
 void InputExchange::refuse_other_job(int peer) {
   const std::string difference = what_differs(job_, *group_);
   if (!difference.empty()) throw KnownToAll(Code::kInternal, difference);
@@ -232,7 +232,7 @@ void InputExchange::refuse_other_job(int peer) {
                                                       group_->rank(), ": all ranks need the same config and plan"));
 }
 
-// The payloads of all ranks, one behind the other.
+// Returns memory for the payloads of all ranks, one after the other.
 Tensor InputExchange::payloads_of(IdMessages& messages) {
   const std::vector<int64_t>& bytes = messages.payload_recv_bytes;
   const int64_t total = std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
@@ -242,7 +242,8 @@ Tensor InputExchange::payloads_of(IdMessages& messages) {
 
 void InputExchange::start_payloads(const RoutedBatch& batch, IdMessages& messages) const {
   const int own = group_->rank();
-  const Tensor recv = payloads_of(messages);  // also if they came with the headers: a later batch of this size may not
+  // Even if they came with the headers: a later batch of this size may need it.
+  const Tensor recv = payloads_of(messages);
   if (!messages.in_second) return;
   const int64_t sending = std::accumulate(batch.payload_bytes.begin(), batch.payload_bytes.end(), int64_t{0});
   const Tensor send = batch.payload.tensor().first({sending});

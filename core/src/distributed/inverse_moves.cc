@@ -33,7 +33,7 @@ void InverseMoves::list(const RowMoves& moves, bool backward) {
   }
 }
 
-// The samples of each row, ascending.
+// Lists the samples of each row, ascending.
 void InverseMoves::list_sources(const RowMoves& moves) {
   gather_.clear();
   sources_.resize(moves.targets.size());
@@ -59,8 +59,8 @@ void InverseMoves::list_sources(const RowMoves& moves) {
   samples_.ensure(begin);
 }
 
-// Sums up to kMostSources entries each: whole rows where it is the last level, else parts, which are the next level's
-// entries.
+// Lists sums of up to kMostSources entries each: whole rows in the last level, otherwise partial sums, which are the
+// entries of the next level.
 void InverseMoves::list_level(const RowMoves& moves, bool last, Level& level) {
   level.moves.clear();
   level.elements = 0;

@@ -43,7 +43,7 @@ std::string other_layouts(const std::vector<JobFingerprint::Table>& tables, cons
   return "";
 }
 
-// Null routers are passed over.
+// Null routers are skipped.
 std::string other_routes(const std::vector<RowRouterPtr>& routers, const ProcessGroup& group) {
   struct Record {
     uint64_t table, routes;

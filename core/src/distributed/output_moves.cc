@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-// Rows of an arrival on the wire, and their bags.
+// The rows of an arrival on the wire, and their bags.
 struct ArrivedRows {
   int64_t begin;
   const int32_t* bags;
@@ -40,7 +40,7 @@ class OutputMoves {
   }
 
  private:
-  // The rows came back along the id route that has the distinct ids.
+  // Points a run at the rows of the id route that has the distinct ids.
   void list_once(int row_route, RowRun& run) const {
     const int id_route = wiring_.row_routes()[row_route].id_route;
     const OnceSent& once = routed_.once[id_route];

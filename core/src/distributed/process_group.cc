@@ -21,7 +21,7 @@ const tsr_collective& api_of(const tsr_component& component) {
   return *static_cast<const tsr_collective*>(component.api);
 }
 
-// Waits for other ranks have a deadline, and say themselves what went wrong.
+// An operation that waits for other ranks has a deadline of its own, and reports its errors itself.
 plugin::Asked waiting(const tsr_component* transport, const char* what) { return {transport, what, true}; }
 
 }  // namespace
@@ -74,7 +74,8 @@ bool exchanges(const tsr_collective_info& info, DeviceType wanted) {
   return false;
 }
 
-// "auto" on a device: the usable transport of the highest priority that exchanges its memory; "auto" where none does.
+// Returns, for "auto" on a device, the usable transport with the highest priority that exchanges its memory; "auto" if
+// there is none.
 std::string transport_id(const Runtime& runtime, const ProcessGroupOptions& options) {
   if (options.backend != "auto" || options.device == kCpu) return options.backend;
   const tsr_component* best = nullptr;
@@ -87,7 +88,7 @@ std::string transport_id(const Runtime& runtime, const ProcessGroupOptions& opti
       if (!exchanges(described(*part), options.device.type)) continue;
       best = &component;
       found = id;
-    } catch (const Error&) {  // its line in the load report says why
+    } catch (const Error&) {  // the load report says why
     }
   }
   return found;
@@ -129,7 +130,7 @@ WireBytes wire_bytes_of(const Runtime& runtime, const ProcessGroupOptions& optio
       const uint32_t flags = flags_of(back ? Carries::kRowGradients : Carries::kRows, rows, gradients);
       return sent_by(*part, DType::kFloat32, elements, row_elements, flags);
     };
-  } catch (const Error&) {  // MPI without its launcher: planning goes on without it
+  } catch (const Error&) {  // planning without MPI's launcher goes on without MPI
     return nullptr;
   }
 }
@@ -142,8 +143,8 @@ struct ProcessGroup::Impl {
   tsr_collective_info info{};
   bool lossy_rows = false, lossy_gradients = false;
   Joins joins;
-  mutable std::mutex parts;                             // abort() comes from any thread
-  std::shared_ptr<ProcessGroup> in_host, across_hosts;  // null until they are asked for
+  mutable std::mutex parts;                             // guards the groups below; abort() may come from any thread
+  std::shared_ptr<ProcessGroup> in_host, across_hosts;  // null until first asked for
   DeviceStaging staging;
 
   const tsr_component* transport() const { return part->raw()->component; }
@@ -154,9 +155,9 @@ struct ProcessGroup::Impl {
     return staging.sides(send, recv, in_place);
   }
   uint32_t flags(Carries carries) const { return flags_of(carries, lossy_rows, lossy_gradients); }
-  // `tensor`: one of those exchanged.
+  // `tensor` is one of those exchanged.
   tsr_collective_call call_at(const CallSite& site, const Tensor& tensor = {}) const;
-  // Starts an operation of the transport; `args` are those before the call.
+  // Starts an operation of the transport. `args` come before the call in the operation's parameters.
   template <class Operation, class... Args>
   Work start(const char* what, Operation operation, const CallSite& site, const HostSides& sides, Args... args) const {
     const tsr_collective_call at = call_at(site, sides.recv);
@@ -191,7 +192,7 @@ tsr_collective_call ProcessGroup::Impl::call_at(const CallSite& site, const Tens
 
 namespace {
 
-// One rank: what it sends is what it gets.
+// Copies, because a single rank receives what it sends.
 void copy(const Tensor& send, const Tensor& recv) {
   TESSERA_CHECK(send.bytes() <= recv.bytes(), "the receive buffer is too small");
   if (send.stream() || recv.stream()) {
@@ -259,7 +260,7 @@ void ProcessGroup::find_hosts() {
   impl_->local_rank = impl_->rank % per_host;
 }
 
-// Names by rank; empty if the transport does not know them.
+// Returns the hosts' numbers by rank; empty if the transport does not know them.
 std::vector<int32_t> ProcessGroup::hosts_by_transport() const {
   if (!impl_->group || !TSR_HAS(tsr_collective, &impl_->api(), host_of)) return {};
   std::vector<int32_t> hosts(static_cast<size_t>(impl_->world));
@@ -304,12 +305,12 @@ std::shared_ptr<ProcessGroup> ProcessGroup::split(int color, int key) const {
   return std::shared_ptr<ProcessGroup>(new ProcessGroup(std::move(impl)));
 }
 
-// Ranks per host of the group that all ranks of `color` form. All ranks call it.
+// Returns the ranks per host in the group that all ranks of `color` form. All ranks must call it.
 int ProcessGroup::local_ranks_of(int color, int key) const {
   struct Choice {
     int color, key;
   };
-  std::vector<std::pair<int32_t, int32_t>> members;  // key and rank here
+  std::vector<std::pair<int32_t, int32_t>> members;  // (key, rank in this group)
   int32_t rank = 0;
   for (const Choice& chosen : all_gather(Choice{color, key}, "members")) {
     if (chosen.color == color) members.emplace_back(chosen.key, rank);

@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-// Rows of a shard that a sharder routes, picked one by one.
+// Copies the rows of a shard that a sharder routes, one by one.
 Tensor routed_rows(const QuantizedTable& table, const ShardMetadata& where, const std::vector<int64_t>& ids) {
   const Tensor all = shard_rows(table, {table.config.num_embeddings, where.cols, 0, where.col, where.rank});
   const int64_t bytes = all.size(1);

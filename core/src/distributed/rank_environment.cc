@@ -1,4 +1,4 @@
-// The identity of this process, as its launcher tells it: the one place that reads the launchers' variables.
+// Finds this process's rank, as its launcher tells it. Launchers' variables are read only here.
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -27,10 +27,10 @@ int number(const char* name, int fallback) {
   return out;
 }
 
-// One launcher's names for things.
+// The variables of one launcher.
 struct Launcher {
   const char* source;
-  const char* present;  // set for ranks only, not for a shell inside an allocation
+  const char* present;  // a variable that is set for ranks, but not for a shell inside an allocation
   const char *rank, *world, *local_rank, *local_world;
 };
 constexpr Launcher kLaunchers[] = {
@@ -40,7 +40,7 @@ constexpr Launcher kLaunchers[] = {
     {"slurm", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
 };
 
-// Open MPI's library learns from these which rank of which job it is in.
+// Open MPI's library reads this variable to learn its rank and job.
 constexpr const char* kPmixRank = "PMIX_RANK";
 constexpr const char* kPmixJob = "PMIX_NAMESPACE";
 
@@ -53,10 +53,10 @@ std::string first_host(const std::string& list) {
   return list.substr(0, bracket) + list.substr(bracket + 1, end - bracket - 1);
 }
 
-// Ranks that no one gave a port agree on one from the job's name, so that two jobs on a host do not meet.
+// If no port is given, ranks derive one from the job's name, so that two jobs on a host rarely collide.
 int port_from(const char* job) { return 20000 + static_cast<int>(fnv1a(job) % 10000); }
 
-// Slurm lists its hosts' ranks where they are not the same: "4,3". All ranks see the list.
+// Refuses hosts with different numbers of ranks, which Slurm lists as "4,3". All ranks see the same list.
 void check_even(const char* local_world) {
   const char* value = text(local_world);
   if (value && std::strchr(value, ',')) {
@@ -72,7 +72,7 @@ void check(const RankEnvironment& e) {
   }
 }
 
-// Equal numbers of ranks on all hosts are checked where the ranks have met, so that all of them hear of it.
+// Equal numbers of ranks on all hosts are checked later, when the ranks have met, so that all ranks get the error.
 void check_local(const RankEnvironment& e) {
   if (e.local_world_size < 1 || e.local_rank >= e.local_world_size) {
     fail(Code::kInvalidArgument, e.source, " says local rank ", e.local_rank, " of ", e.local_world_size,

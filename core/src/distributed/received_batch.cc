@@ -67,7 +67,7 @@ class Unpacker {
       *offsets++ = at;
       int32_t signs = 0;
       int64_t full = 0;
-      for (int64_t b = 0; b < id_block.bags; ++b) {  // an empty bag's offset is written over by the next one
+      for (int64_t b = 0; b < id_block.bags; ++b) {  // the next bag overwrites an empty bag's offset
         signs |= lengths[b];
         at += lengths[b];
         offsets[full] = at;
@@ -85,7 +85,7 @@ class Unpacker {
     unpack_presence(peer, bags + id_routes + h.num_bags);
   }
 
-  // Which bags of a home on another host have ids at this host's ranks.
+  // Reads which bags of a home on another host have ids at this host's ranks.
   void unpack_presence(int peer, const int32_t* words) {
     const HostGrid& hosts = wiring_.hosts();
     const int64_t count = headers_[peer].presence_words;
@@ -104,7 +104,7 @@ class Unpacker {
       at += (presence.bags + 31) / 32;
     }
     if (at != count) damaged(peer, kNotes);
-    // The own row routes among them have rows for the bags that came with ids, and for no others.
+    // This rank's own row routes among them have rows for exactly the bags that came with ids.
     const int first = own_.first_id_route, last = own_.first_id_route + own_.num_id_routes;
     for (int id_route = first; expected && id_route < last; ++id_route) {
       if (!std::binary_search(id_routes.begin(), id_routes.end(), id_route)) continue;
@@ -122,8 +122,7 @@ class Unpacker {
     }
   }
 
-  // Ids were checked where the batch is; a peer that sends others is broken, and must not make this rank read wild
-  // memory.
+  // The home has checked the ids. A peer that sends others is broken, and must not make this rank read wild memory.
   void check_ids(int peer, int id_route, const IdBlock& id_block) const {
     const IdRoute& from = wiring_.id_routes()[id_route];
     const RowRouterPtr& router = wiring_.row_splits()[from.row_split].router;

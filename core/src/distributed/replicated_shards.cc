@@ -70,7 +70,7 @@ void ReplicatedShards::fill_features(const Batch& batch) {
       feature.first_offset = batch.data_parallel.first_offset(s);
       feature.output_offset = batch.layout.offset[s];
       feature.output_stride = batch.layout.stride[s];
-    } else {  // a mean needs the whole bag: it is made where its rows meet
+    } else {  // a mean is made at the home, because it needs the whole bag
       feature.pooling = wiring_.sequence() ? TSR_POOLING_NONE : TSR_POOLING_SUM;
       feature.bags = batch.routed.sent[wiring_.replicated_route(table_feature.replicated_rows)].full_bags;
       feature.first_offset = batch.replicated.first_offset(table_feature.replicated_rows);
@@ -81,7 +81,8 @@ void ReplicatedShards::fill_features(const Batch& batch) {
   }
 }
 
-// each(the table feature, where its ids stood in its sequence): of data-parallel tables, if ids were dropped.
+// Calls each(table feature, positions of its ids in its sequence) for data-parallel tables' features, if ids were
+// dropped.
 template <class Each>
 void ReplicatedShards::each_sparse_feature(const Batch& batch, const Each& each) const {
   const CheckedBatch& checked = batch.checked;
@@ -157,7 +158,8 @@ void ReplicatedShards::find_rows(const Batch& batch, const ProcessGroup& group) 
   touched_.share(group, place_);
 }
 
-// The rows that any rank had, and how this rank's gradients go to their sums: those that only others had are 0 here.
+// Lists the rows that any rank had, and the moves of this rank's gradients to their sums. A row that only other ranks
+// had gets 0 here.
 void ReplicatedShards::list_rows() {
   listed_begin_.assign(1, 0);
   sums_begin_.assign(1, 0);
@@ -190,7 +192,7 @@ void ReplicatedShards::list_rows() {
   sums_.ensure(sums_begin_.back());
 }
 
-// This rank's gradient of a shard, to the rows that are listed.
+// Adds this rank's gradient of a shard to the listed rows.
 void ReplicatedShards::take_gradient(size_t shard, const RowGradient& gradient) {
   const RowMoves& moves = mover_->moves;
   const int64_t mine = moves.of(moves.targets[shard]).front().rows;
@@ -202,7 +204,7 @@ void ReplicatedShards::take_gradient(size_t shard, const RowGradient& gradient) 
   mover_->combine_target(shard, gradient.values, sums_.tensor());
 }
 
-// `rows`: as listed, where the tables are.
+// `rows` are the listed rows, in the memory of the tables.
 void ReplicatedShards::reduce_and_apply(const Tensor& rows, const ProcessGroup& group) {
   const Tensor sums = sums_.tensor().first({sums_begin_.back()});
   if (sums.numel() && group.world_size() > 1)

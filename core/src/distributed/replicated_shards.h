@@ -71,7 +71,7 @@ class ReplicatedShards {
   void fill_features(const Batch& batch);
   void find_rows(const Batch& batch, const ProcessGroup& group);
   void list_rows();
-  // In a sequence, rows have the positions of their ids in the caller's batch, and dropped ids have rows of zeros.
+  // Rows of a sequence have the positions of their ids in the caller's batch, and dropped ids have rows of zeros.
   // Kernels write rows without gaps. move_apart() moves them to their positions; side_by_side() returns a copy of their
   // gradients without gaps.
   void move_apart(const Batch& batch, const Tensor& output) const;

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// The ids, lengths and weights of one table feature, as the input holds them.
+// The ids, lengths and weights of one table feature in the input.
 template <class Id>
 struct FeatureInput {
   const Id* ids;
@@ -22,7 +22,7 @@ struct FeatureInput {
 
 __extension__ using Wide = unsigned __int128;
 
-// Compared with every begin where there are so few: that is done for several ids at once.
+// With so few ranges an id is compared with every begin, because that can be done for several ids at once.
 constexpr size_t kFewRanges = 4;
 
 // Calls put(i, range) for each id.
@@ -78,7 +78,7 @@ class Router {
   }
 
  private:
-  // The input's lengths as int32, which check_batch has seen to fit.
+  // Copies the input's lengths as int32. check_batch() has checked that they fit.
   void read_lengths() {
     const Tensor& lengths = batch_.lengths;
     if (lengths.dtype() == DType::kInt32) {
@@ -91,7 +91,7 @@ class Router {
     }
   }
 
-  // Samples of every table feature, and where each id route's lengths begin.
+  // Counts the samples of every table feature, and sets where each id route's lengths begin.
   void count_bags() {
     const size_t n = num_id_routes();
     out_.sent.assign(n, {});
@@ -117,10 +117,10 @@ class Router {
     measure_means();
   }
 
-  // Each row split has its own, so that they can be walked together.
+  // Each row split has its own cursors, so that several can be walked at once.
   void make_cursors() {
     std::vector<size_t>& begins = scratch_.cursors_begin;
-    if (begins.size() != wiring_.row_splits().size() + 1) {  // otherwise as for the batch before
+    if (begins.size() != wiring_.row_splits().size() + 1) {  // if not, they are the same as for the previous batch
       begins.assign(1, num_id_routes());
       for (const RowSplit& split : wiring_.row_splits()) begins.push_back(begins.back() + split.single.size());
     }
@@ -147,7 +147,7 @@ class Router {
     }
   }
 
-  // The id routes, and those of replicated rows.
+  // The number of id routes, including those of replicated rows.
   size_t num_id_routes() const { return wiring_.id_routes().size() + wiring_.replicated_rows().size(); }
   int table_feature_of(size_t id_route) const {
     const size_t sent = wiring_.id_routes().size();
@@ -159,7 +159,7 @@ class Router {
     return lengths_[batch_.feature_bags[table_feature].first_bag + bag];
   }
 
-  // The place of a table feature's i-th id in the caller's table feature.
+  // The position of a table feature's i-th id in the caller's table feature.
   int32_t position(int table_feature, int64_t i) const {
     if (batch_.clean()) return static_cast<int32_t>(i);
     return static_cast<int32_t>(batch_.positions.data<int64_t>()[batch_.feature_bags[table_feature].first_id + i] -
@@ -173,15 +173,15 @@ class Router {
             out_.weighted ? batch_.weights.data<float>() + at.first_id : nullptr, at.ids, at.bags};
   }
 
-  // Calls body(row split) for each.
+  // Calls body(row split) for each row split.
   template <class Body>
   void each_row_split(const Body& body) const {
     workers_.run(std::ssize(wiring_.row_splits()), bytes(), [&](int64_t c) { body(static_cast<size_t>(c)); });
   }
-  // The number of ids that a pass works on, about.
+  // The approximate number of bytes that a pass works on.
   int64_t bytes() const { return batch_.values.numel() * 16 + std::ssize(out_.lengths) * 8; }
 
-  // First pass: lengths and sizes of every id route. Sharders are asked by the caller's thread.
+  // First pass: counts lengths and sizes of every id route. Sharders are called by the caller's thread.
   template <class Id>
   void measure_all() {
     for (size_t c = 0; c < wiring_.row_splits().size(); ++c) {
@@ -256,7 +256,7 @@ class Router {
     }
   }
 
-  // The same for two ranges of rows, in one pass.
+  // Does the same for two ranges of rows, in one pass.
   template <class Id>
   void measure_two(const RowSplit& split, const FeatureInput<Id>& in, const int32_t* lengths, int32_t* ranges) {
     int32_t* const first = out_.lengths.data() + out_.lengths_begin[split.single[0]];
@@ -271,7 +271,7 @@ class Router {
     }
   }
 
-  // The place of every id route's ids, weights and lengths in the payload of its rank.
+  // Sets the place of every id route's ids, weights and lengths in the payload of its rank.
   void lay_out() {
     const int world_size = wiring_.world_size();
     out_.payload_bytes.assign(world_size, 0);
@@ -299,7 +299,7 @@ class Router {
     out_.payload.ensure(total);
   }
 
-  // The place of what does not travel: ids of replicated rows, and positions.
+  // Sets the places of data that do not travel: ids of replicated rows, and positions.
   void lay_out_kept() {
     out_.num_replicated_ids = 0;
     for (size_t i = wiring_.id_routes().size(); i < num_id_routes(); ++i) {
@@ -318,7 +318,7 @@ class Router {
     out_.positions.resize(positions);
   }
 
-  // Second pass: ids and weights into the payload, positions for sequences.
+  // Second pass: writes ids and weights into the payload and, for sequences, positions.
   template <class Id>
   void fill_all() {
     each_row_split([&](size_t c) {
@@ -359,7 +359,7 @@ class Router {
     return ids;
   }
 
-  // Puts the distinct ids in the place of all, where it pays.
+  // Replaces repeated ids by the distinct ones if that saves enough.
   void send_once() {
     out_.once.clear();
     if (once_.empty() || out_.weighted) return;
@@ -373,7 +373,7 @@ class Router {
     for (int i = 0; i < id_routes; ++i) std::copy_n(scratch.ids[i], out_.sent[i].ids, ids_of(i));
   }
 
-  // A row split that leaves the ids as they are.
+  // Copies ids through a row split that leaves them unchanged.
   template <class Id>
   void copy(const RowSplit& split, const FeatureInput<Id>& in) {
     for (int id_route : split.id_routes[0]) {
@@ -385,12 +385,12 @@ class Router {
     }
   }
 
-  // Appends value(i) to the id routes of ids' ranges; begin_of(id route) is where an id route's values go.
+  // Appends value(i) to the id route of each id's range. begin_of(id route) is where that id route's values begin.
   template <class T, class Begin, class Value>
   void scatter(size_t index, int64_t n, const Begin& begin_of, const Value& value) {
     const RowSplit& split = wiring_.row_splits()[index];
     const int32_t* ranges = scratch_.ranges.data() + scratch_.ranges_begin[index];
-    if (in_two(split)) {  // both cursors in registers: in memory each step would wait for the one before
+    if (in_two(split)) {  // both cursors are in registers; in memory each step would wait for the previous one
       T *first = begin_of(split.single[0]), *second = begin_of(split.single[1]);
       for (int64_t i = 0; i < n; ++i) {
         *(ranges[i] ? second : first) = value(i);

@@ -6,9 +6,9 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kFewestIds = 32;  // of fewer nothing is sought
-constexpr int64_t kAtOnce = 1024;   // ids between two looks at how many are distinct
-constexpr int64_t kEmpty = -1;      // slot
+constexpr int64_t kFewestIds = 32;  // fewer ids are not searched for repeats
+constexpr int64_t kAtOnce = 1024;   // ids between two checks of how many are distinct
+constexpr int64_t kEmpty = -1;      // an empty slot
 constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
 
 class OnceFinder {
@@ -58,7 +58,7 @@ class OnceFinder {
     if (std::ssize(v) < n) v.resize(n + n / 4);
   }
 
-  // Features of a table have equal id routes to each rank, in one order.
+  // Features of a table have equal id routes to each rank, in the same order.
   void number_groups() {
     scratch_.first_route.clear();
     scratch_.groups.resize(wiring_.id_routes().size());
@@ -69,11 +69,11 @@ class OnceFinder {
       if (new_rank || table(i) != table(i - 1)) of_table = i;
       if (new_rank || feature(i) != feature(i - 1)) of_feature = i;
       scratch_.first_route.push_back(of_table + i - of_feature);
-      scratch_.groups[scratch_.first_route.back()].id_routes.push_back(i);  // so that later batches ask for no memory
+      scratch_.groups[scratch_.first_route.back()].id_routes.push_back(i);  // so that later batches allocate nothing
     }
   }
 
-  // The owner, another rank, sends a row for each id.
+  // True if another rank owns the rows and sends a row for each id.
   bool takes_part(int i) const {
     const IdRoute& id_route = wiring_.id_routes()[i];
     const IdBlock& sent = out_.sent[i];
@@ -103,7 +103,7 @@ class OnceFinder {
         seen += last - k;
         for (; k < last; ++k) index[k] = number(ids[k], slots, g.slots - 1, shift, distinct, n);
         if (seen < next_look) continue;
-        if (n * 100 > seen * 99) return;  // of a quarter of the ids: of all, few would be left out
+        if (n * 100 > seen * 99) return;  // after a quarter of the ids: few of all ids would be left out
         next_look = g.ids;
       }
     }

@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint32_t kOutput = 1;  // index in OwnerLookup::Rows
 
-// Kernels that take one tensor of rows have no local rows.
+// Returns the tensors of rows that a kernel is given. Kernels that take only one tensor have no local rows.
 std::span<const Tensor> taken_by(const Lookup& lookup, const OwnerLookup::Rows& rows) {
   return std::span(rows).first(lookup.places_rows() ? rows.size() : 1);
 }
@@ -103,7 +103,7 @@ void OwnerLookup::find_features(const Places& places, OwnerCalls& calls) const {
   }
 }
 
-// Nothing was asked of the group, and nothing happens to it in this step.
+// True if nothing was asked of the group, so that the step leaves it unchanged.
 bool OwnerLookup::idle(size_t group, const OwnerCalls& calls) const { return calls.features[group].empty(); }
 
 void OwnerLookup::forward(const LookupView& batch, const Rows& rows, bool keep_context, OwnerCalls& calls) {
@@ -134,7 +134,7 @@ void OwnerLookup::update(const LookupView& batch, Lookup::Context&& context, con
 void OwnerLookup::backward(const LookupView& batch, const Rows& gradients, double grad_scale, OwnerCalls& calls) {
   for (size_t g = 0; g < groups_.lookups().size(); ++g) {
     if (idle(g, calls))
-      groups_.lookups()[g]->count_step();  // t of the formulas counts steps, not batches that had ids here
+      groups_.lookups()[g]->count_step();  // the optimizer's t counts steps, also those without ids for this rank
     else
       update(batch, std::move(calls.contexts[g]), {static_cast<int>(g), calls.features[g], gradients, grad_scale});
   }

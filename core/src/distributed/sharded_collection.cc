@@ -13,7 +13,7 @@ namespace {
 
 int64_t sum_of(const HostBytes<int64_t>& bytes) { return bytes.in_host + bytes.across_hosts; }
 
-// Headers and payloads.
+// Counts the bytes of headers and payloads.
 int64_t sent_to_others(const Step& step, int rank) {
   int64_t bytes = 0;
   for (int peer = 0; peer < static_cast<int>(step.routed.payload_bytes.size()); ++peer)
@@ -35,7 +35,7 @@ RowsOnWire on_wire(Step& step) {
   return {step.wire, step.rows.tensor(), *step.host_sums, step.messages.joins_rows ? &step.joined : nullptr};
 }
 
-// Homes and owners count rows separately, and the relays heed the homes.
+// Gives the exchange this rank's sizes. Homes and owners count rows separately, and relays use the homes' counts.
 void prepare_joined(Step& step, const RankWiring& own) {
   if (!step.messages.joins_rows) return;
   const Hop& hop = step.wire.last(own.wiring.hosts().count > 1);
@@ -47,7 +47,7 @@ void prepare_joined(Step& step, const RankWiring& own) {
   step.joined.prepare(step.messages.grid, own.rank, hop.home_counts, hop.owner_counts);
 }
 
-// Refuses to join what cannot be joined, if the job wants it always.
+// Refuses an exchange that cannot be joined, if the job wants it joined always.
 void check_joins(const ProcessGroup& group, bool on_device) {
   const Joins joins = group.joins();
   const int world = group.world_size(), local = group.local_world_size();
@@ -138,8 +138,8 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, ShardedTables shard
   }
 }
 
-// Chooses if repeated rows of the table travel once. In evaluations this changes no bit, but kernels with names of
-// their own may count lookups.
+// Chooses if repeated rows of the table travel once. In evaluations this changes no bit, but kernels with ids of their
+// own may count lookups.
 void ShardedCollection::choose_once(const EmbeddingBagConfig& table, const OptimizerSpec& optimizer) {
   const auto refuse = [&](const char* why) {
     if (table.use_index_dedup) fail(Code::kInvalidArgument, "table \"", table.name, "\": use_index_dedup ", why);
@@ -178,7 +178,7 @@ void ShardedCollection::to_local_rows(const LocalShard& shard, std::span<int64_t
     for (size_t i = 0; i < rows.size(); ++i) rows[i] = row_sets[i] == router->row_set(shard.shard) ? rows[i] : -1;
     return;
   }
-  const bool any = tables_[shard.table].any_id;  // one range then
+  const bool any = tables_[shard.table].any_id;  // then there is one range
   for (int64_t& row : rows) {
     if (row == TSR_SHARED_ROW_ID) continue;
     row -= shard.where.row;
@@ -206,7 +206,7 @@ StepHandle ShardedCollection::reserve() {
 }
 
 void ShardedCollection::give_back(StepState* state) noexcept {
-  state->travel = {};  // waits if an error has ended the step
+  state->travel = {};  // waits, if an error has ended the step
   state->given = {};
   state->batch.release();
   spare_.emplace_back(state);
@@ -247,12 +247,12 @@ void ShardedCollection::start(std::span<Taken> all, bool finished, bool trains) 
   }
 }
 
-// An error is told to everybody by the exchange, so that nobody waits for this rank.
+// An error is passed to all ranks by the exchange, so that nobody waits for this rank.
 void ShardedCollection::check_and_route(Taken& taken, bool trains) const {
   StepState& state = *taken.state;
   Step& step = state.step;
   state.taken = false;
-  step.executor->wait();  // the device has read what is about to be written
+  step.executor->wait();  // the device has read the memory that is written next
   state.route_s = state.exchange_ids_s = 0;
   InputSide& side = *taken.side;
   try {
@@ -304,7 +304,7 @@ void ShardedCollection::count_dropped(const CheckedBatch& batch) {
   }
 }
 
-// An error here that the others cannot know of would leave them waiting: the group is told.
+// Runs a stage. If it fails on this rank only, the other ranks would wait for it, so the group is aborted.
 template <class Body>
 void ShardedCollection::guarded(const char* stage, const Body& body) const {
   try {
@@ -340,7 +340,7 @@ void ShardedCollection::lay_out_output(StepState& state) const {
   state.rows = room(state.storage, total);
 }
 
-// A new tensor is allocated only if both are held or too small.
+// A new tensor is allocated only if both are still held or too small.
 Tensor ShardedCollection::room(std::array<Tensor, 2>& storage, int64_t elements) const {
   const auto fits = [&](const Tensor& t) { return t.defined() && t.unique() && t.numel() >= elements; };
   if (!fits(storage[0])) std::swap(storage[0], storage[1]);
@@ -361,7 +361,7 @@ Tensor ShardedCollection::expand(StepState& state, bool keep_context) const {
   return out.reshape({batch, width});
 }
 
-// Rows that were taken several times sum their gradients.
+// Sums the gradients of rows that several samples use.
 Tensor ShardedCollection::collapse(StepState& state, const Tensor& grad) const {
   Tensor rows = state.grad.ensure(state.num_rows_elements).first({state.num_rows_elements});
   state.step.inverse->combine(state.step.executor->bring(grad), rows);
@@ -397,7 +397,7 @@ void ShardedCollection::look_up(StepState& state, bool keep_context) {
     watch.lap(times_.lookup, "lookup");
     state.travel = rows_.start_rows_to_home(on_wire(step));
     if (replicated_.empty()) return;
-    step.data_parallel->take(wiring_, state.batch, options_.is_weighted, *step.executor);  // while the rows travel
+    step.data_parallel->take(wiring_, state.batch, options_.is_weighted, *step.executor);  // meanwhile rows travel
     step.replicated.take(wiring_, step.routed, *step.executor);
     replicated_.forward(replicated_batch(state), {state.rows, step.rows.tensor()},
                         keep_context ? &state.replicated_contexts : nullptr);
@@ -421,8 +421,8 @@ void ShardedCollection::finish(StepState& state) {
   ++times_.steps;
 }
 
-// A kernel clamps what reaches a bag before it divides by the bag's length. The home divides, so it clamps, too: what
-// the owner gets is then inside the bound.
+// A kernel clamps a bag's gradient before it divides by the bag's length. Because the home divides, it also clamps, and
+// the owner gets values within the bound.
 Tensor ShardedCollection::clamped(StepState& state, const Tensor& grad) const {
   Tensor out = grad;
   for (size_t s = 0; s < wiring_.table_features().size() && !wiring_.sequence(); ++s) {

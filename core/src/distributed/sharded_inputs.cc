@@ -17,7 +17,7 @@ struct ShardedInputs::Impl {
   };
   explicit Impl(Side s) : first(std::move(s)) {}
   Side first;
-  std::optional<Side> second;  // of sequences, beside pooled tables
+  std::optional<Side> second;  // of the sequences, if there are pooled tables too
 };
 
 ShardedInputs::ShardedInputs(ShardedEmbeddingBagCollection& collection)

@@ -1,4 +1,4 @@
-// The public faces of ShardedCollection: pooled and sequence outputs, shards, optimizer state.
+// The public classes over ShardedCollection: pooled and sequence outputs, shards, optimizer state.
 #include "tessera/sharded_modules.h"
 
 #include <algorithm>
@@ -37,8 +37,8 @@ void for_each_lookup(ShardedCollection& c, const F& f) {
 
 bool changes_by_rows_in(const Lookup& lookup) { return lookup.knows_changes(); }
 
-// Outputs of float16 tables are rounded to half, as those of one rank's collections are; on a device they stay
-// float32. A table feature's rows begin at element `first`.
+// Rounds outputs of float16 tables to half, as collections on one rank do. On a device they stay float32. A table
+// feature's rows begin at element `first`.
 void round_output(const ShardedCollection& c, const TableFeature& table_feature, const Tensor& output, int64_t first,
                   int64_t count, int64_t stride) {
   if (c.tables()[static_cast<size_t>(table_feature.table)].data_type != DType::kFloat16 || output.stream() != nullptr)
@@ -55,7 +55,7 @@ StepHandle::StepHandle(StepState* state) : state_(state) {
 
 StepHandle::~StepHandle() {
   if (!state_ || state_->handles.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  const auto owner = std::move(state_->owner);  // it may be the last one who needs the collection
+  const auto owner = std::move(state_->owner);  // this may be the last reference to the collection
   owner->give_back(state_);
 }
 
@@ -358,7 +358,7 @@ ShardedEmbeddingBagCollection::Output ShardedEmbeddingBagCollection::finish_forw
   const int64_t width = values.size(1);
   for (const TableFeature& table_feature : impl->wiring().table_features())
     round_output(*impl, table_feature, values, table_feature.col, values.size(0), width);
-  state->rows = {};  // the output's now; the buffer is used again when nobody holds it
+  state->rows = {};  // the output's memory now; it is used again when nobody holds it
   return {KeyedTensor(layout, values), state->step.messages.all_finished, state->step.messages.any_finished,
           keep ? state : StepHandle()};
 }
@@ -463,7 +463,7 @@ ShardedEmbeddingCollection EmbeddingCollectionSharder::shard(const std::vector<E
                                                              const EmbeddingModuleShardingPlan& plan,
                                                              std::shared_ptr<ProcessGroup> group) const {
   ShardedModuleOptions options = options_;
-  options.is_weighted = false;  // as unsharded: rows of a sequence have no weights
+  options.is_weighted = false;  // as in unsharded collections, rows of a sequence have no weights
   return ShardedEmbeddingCollection(std::make_shared<ShardedCollection>(runtime_, ShardedTables{tables, plan, true},
                                                                         std::move(group), std::move(options)));
 }

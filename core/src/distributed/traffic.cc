@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// Adds up what goes to each rank, by where that rank is.
+// Adds up the bytes to each rank, by the location of that rank.
 template <class Number>
 class Meter {
  public:
@@ -31,7 +31,7 @@ class ExchangeList {
 
   void run(const HostGrid& hosts) {
     out_.num_exchanges = 0;
-    if (out_.exchanges.empty()) {  // at once, so that later steps and copies take no memory
+    if (out_.exchanges.empty()) {  // reserved at once, so that later steps and copies allocate nothing
       const std::vector<int64_t> none(sent_.routed.payload_bytes.size());
       out_.exchanges.assign(kMost, {nullptr, none, none});
     }
@@ -67,7 +67,7 @@ class ExchangeList {
     for (auto* counts : {&to.sent, &to.received}) counts->assign(sent_.routed.payload_bytes.size(), 0);
     return to;
   }
-  // Counts of elements, the first one of rank `first`.
+  // Adds counts of elements; the first one is rank `first`'s.
   void add(const char* name, const std::vector<int64_t>& sent, const std::vector<int64_t>& received, int64_t element,
            int first = 0) {
     StepTraffic::Exchange& to = next(name);
@@ -104,8 +104,8 @@ class ExchangeList {
   StepTraffic& out_;
 };
 
-// Sizes of the data between one rank and each other one: bytes of ids, and elements of rows of the hop that may be
-// joined and, in two hops, of the one inside the host.
+// Sizes of the data between one rank and each other one: bytes of ids, and elements of rows. For rows it has the hop
+// that may be joined and, with two hops, the one inside the host.
 class ExpectedPairs : public StepVisitor {
  public:
   ExpectedPairs(const Wiring& wiring, const ExpectedStep& step, int rank) : hosts_(wiring.hosts()), rank_(rank) {
@@ -137,7 +137,7 @@ class ExpectedPairs : public StepVisitor {
   const int rank_;
 };
 
-// The bytes that a rank sends, from what it and, if rows are joined, the homes of its row in the grid have for others.
+// The bytes that a rank sends: its own data and, if rows are joined, those of the homes in its row of the grid.
 class ExpectedTraffic {
  public:
   ExpectedTraffic(const Wiring& wiring, const ExpectedStep& step, const TrafficInput& input, int rank)

@@ -1,4 +1,4 @@
-// Gradients of the ids' weights: the row of each id, looked up once more, times its bag's gradient.
+// Computes gradients of the ids' weights: each id's row, looked up once more, times its bag's gradient.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -10,7 +10,8 @@
 namespace tessera {
 namespace {
 
-// A bag for each id: every key has as many samples as the fullest one has ids, and those behind its own are empty.
+// Makes a bag for each id. Every key gets as many samples as the fullest one has ids; a key's samples after its own ids
+// are empty.
 KeyedJaggedTensor bag_per_id(const KeyedJaggedTensor& batch) {
   const std::vector<int64_t>& ids = batch.length_per_key();
   const int64_t samples = ids.empty() ? 0 : *std::max_element(ids.begin(), ids.end());
@@ -26,13 +27,13 @@ KeyedJaggedTensor bag_per_id(const KeyedJaggedTensor& batch) {
   return KeyedJaggedTensor(std::move(alone));
 }
 
-// Null: every sample is its own.
+// Null: no samples share rows.
 const KeyedJaggedTensor::InverseIndices* inverse_of(const KeyedJaggedTensor& batch) {
   const auto* inverse = batch.inverse_indices_or_null();
   return inverse != nullptr && inverse->indices.numel() > 0 ? inverse : nullptr;
 }
 
-// kInvalidArgument: why these have no gradients of weights.
+// kInvalidArgument: the reason why there are no gradients of weights for these arguments.
 void check(const KeyedJaggedTensor& batch, const Tensor& grad, int64_t width) {
   const auto* inverse = inverse_of(batch);
   if (inverse == nullptr && batch.variable_stride_per_key())
@@ -56,13 +57,13 @@ void check(const KeyedJaggedTensor& batch, const Tensor& grad, int64_t width) {
   }
 }
 
-// Gradients of a feature's bags, of the columns of one output: `step` values from bag to bag.
+// Gradients of a feature's bags, for the columns of one output: `step` values from bag to bag.
 struct BagGradients {
   const float* at;
   int64_t step;
 };
 
-// One value for each sample that the feature has of its own: each the sum over those that it stands for. `sums` holds
+// Returns a gradient for each distinct sample of the feature: the sum over the samples that it stands for. `sums` holds
 // them.
 BagGradients bag_gradients(const KeyedJaggedTensor& batch, const TableFeature& table_feature, const Tensor& grad,
                            std::vector<float>& sums) {

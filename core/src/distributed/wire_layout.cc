@@ -175,12 +175,12 @@ class RowLayout {
   const RoutedBatch& routed_;
   const ReceivedBatch& received_;
   WireLayout& out_;
-  int64_t at_ = 0;  // elements that have their place
+  int64_t at_ = 0;  // elements that are placed so far
 };
 
 }  // namespace
 
-// Ids per bag at all row routes of each host sum elsewhere.
+// Counts ids per bag over all row routes of each host sum elsewhere.
 void add_host_lengths(const RankWiring& own, const RoutedBatch& routed, WireLayout& out) {
   const Wiring& wiring = own.wiring;
   const auto& sums = wiring.host_sums();

@@ -39,7 +39,7 @@ struct WireLayout {
   std::vector<int64_t> owner_begin;      // as owner: by peer, then this rank's row routes; -1: local rows
   std::vector<int64_t> row_route_begin;  // as home: by row route; -1: local rows
   std::vector<int64_t> host_sum_begin;   // as home: by host sum of other hosts
-  // By Wiring::replicated_rows(), for the home: places after all other rows; these rows are not sent.
+  // Begins of Wiring::replicated_rows() at the home, after all other rows; these rows are not sent.
   std::vector<int64_t> replicated_begin;
   // The home uses these for host sums elsewhere:
   std::vector<int64_t> host_lengths_begin;  // by host sum: begin in the next two
