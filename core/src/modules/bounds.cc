@@ -54,7 +54,7 @@ std::vector<int64_t> widened(const Tensor& offsets) {
   return with_integers(offsets, [&](const auto* p) { return std::vector<int64_t>(p, p + offsets.numel()); });
 }
 
-// The ids that were wrong so far.
+// The wrong ids and offsets found so far.
 struct Findings {
   BoundsCheckMode mode;
   int64_t count = 0;
@@ -66,7 +66,7 @@ struct Findings {
   }
 };
 
-// Moves offsets as FBGEMM does. name_bag(i) says in words which bag i is.
+// Moves offsets as FBGEMM does. name_bag(i) returns the words for bag i in messages.
 template <class NameBag>
 void repair_offsets(std::vector<int64_t>& offsets, int64_t n, Findings& found, const NameBag& name_bag) {
   const int64_t bags = static_cast<int64_t>(offsets.size()) - 1;
@@ -105,7 +105,7 @@ std::string bad_id(const BoundsFeature& f, int64_t sample, int64_t id) {
                  "\", whose ids are 0 to ", valid_ids(f) - 1);
 }
 
-// The batch without padding and bad ids, features one after the other.
+// Copies the batch without padding and bad ids, features one after the other.
 template <class T>
 class Copier {
  public:
@@ -159,7 +159,7 @@ class Copier {
     out_.offsets.data<int64_t>()[out_bag + 1] = kept_;
   }
 
-  // The row to look the id up in; -1: none.
+  // Returns the row in which the id is looked up; -1: none.
   int64_t row_of(size_t feature, int64_t bag, int64_t id) {
     const BoundsFeature& f = input_.features[feature];
     if (f.pruned && id == -1) return -1;

@@ -1,5 +1,5 @@
-// The common part of both collections' forward and backward: checking the batch, one call per kernel instance,
-// gradients.
+// Forward and backward of both kinds of collections: they check the batch, make one call per kernel instance, and
+// return gradients.
 #include <algorithm>
 #include <utility>
 
@@ -27,7 +27,7 @@ std::unique_ptr<EmbeddingContext::State> EmbeddingTables::Impl::start(const Keye
   input.offsets = batch.offsets();
   if (weighted) input.weights = batch.weights();
   input.features = features;
-  input.always_copy = weighted && key_shared;  // each use of an id has its own place for its weight's gradient
+  input.always_copy = weighted && key_shared;  // each use of an id needs its own place for the gradient of its weight
   CheckedIds checked = check_bounds(options.bounds_check, input);
   if (!checked.first.empty()) count_bad(checked);
 

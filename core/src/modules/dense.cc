@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-// A stream of random numbers that depends on the seed and a name alone (Box-Muller for normals).
+// A stream of random numbers that depends only on the seed and a name. Normal numbers come from Box-Muller.
 class NamedRandom {
  public:
   NamedRandom(uint64_t seed, const std::string& name) : random_(fnv1a(name, seed)) {}
@@ -26,7 +26,7 @@ class NamedRandom {
   sdk::Random random_;
 };
 
-// The layer's options, with the precision if it takes one.
+// Returns the layer's options, with the precision if the layer takes one.
 std::string with_precision(const Runtime& runtime, const DenseLayerOptions& o) {
   if (o.precision == "float32" || !has_precision(runtime, o.module, o.stream, o.precision)) return o.options;
   auto told = config::parse_json(o.options, {"the options of a layer"});
@@ -35,7 +35,7 @@ std::string with_precision(const Runtime& runtime, const DenseLayerOptions& o) {
   return told.dump();
 }
 
-// A layer that does not take the widths of its inputs is made without.
+// Creates the layer with the widths of its inputs, or without them if it does not take them.
 ComponentPtr create_told(const Runtime& runtime, const DenseLayerOptions& given) {
   DenseLayerOptions o = given;
   o.options = with_precision(runtime, given);
@@ -43,20 +43,20 @@ ComponentPtr create_told(const Runtime& runtime, const DenseLayerOptions& given)
   if (o.inputs.empty()) return create(o.options);
   auto told = config::parse_json(o.options, {"the options of a layer"});
   if (!told.is_object() || told.contains("inputs")) return create(o.options);
-  told["inputs"] = o.inputs;  // last: what else is wrong is said first
+  told["inputs"] = o.inputs;  // last, so that other errors are reported first
   try {
     return create(told.dump());
   } catch (const Error& refused) {
     if (refused.code() != Code::kInvalidArgument) throw;
     try {
       return create(o.options);
-    } catch (const Error&) {  // `refused` says why
+    } catch (const Error&) {  // the first error says why, and is thrown below
     }
     throw;
   }
 }
 
-// `p` was checked.
+// `p` has been checked.
 Tensor start_values(const tsr_parameter& p, const std::string& name, uint64_t seed) {
   Tensor value = Tensor::empty(std::vector<int64_t>(p.shape, p.shape + p.ndim), from_dl(p.dtype));
   const double a = p.init_values[0], b = p.init_values[1];
@@ -80,14 +80,14 @@ struct DenseLayer::Impl {
   ComponentPtr part;
   ParameterList parameters, buffers;
   std::vector<DenseInput> inputs;
-  std::vector<tsr_value> values, asked;  // of the inputs, and those that `described` belongs to
+  std::vector<tsr_value> values, asked;  // values: of the inputs; asked: the inputs for which `described` holds
   std::vector<tsr_value> described;      // the outputs
-  std::vector<Tensor> memory;            // of the outputs, which only grows
-  std::vector<Tensor> own_offsets;       // memory of those that outputs have of their own, which only grows
+  std::vector<Tensor> memory;            // of the outputs; it only grows
+  std::vector<Tensor> own_offsets;       // memory of the outputs' own offsets; it only grows
   std::vector<Tensor> outputs, offsets;  // offsets: of the outputs; undefined: dense
-  std::vector<int64_t> most_rows;        // of outputs with offsets of their own
+  std::vector<int64_t> most_rows;        // of outputs with their own offsets
   int64_t batch = 0;
-  bool kept = false;                       // the last forward may have a backward
+  bool kept = false;                       // a backward may follow the last forward
   std::vector<Tensor> grad_memory, grads;  // of the inputs
   tsr_module_context* context = nullptr;
   std::vector<DLTensor> dl_parameters, dl_buffers, dl_gradients;  // values never move
@@ -95,11 +95,12 @@ struct DenseLayer::Impl {
   tsr_module_call call{};                                   // of the last forward
   const std::function<void(const Tensor&)>* sum = nullptr;  // StepInfo's, while `call` has ranks
 
-  // Memory of the layer, on its device.
+  // Allocates memory on the layer's device.
   Tensor empty(const Shape& shape) const {
     return options.stream ? options.stream->empty(shape) : Tensor::empty(shape);
   }
-  // At least so many values; what was in a buffer that grows is lost. Batches of sequences vary, so it grows by more.
+  // Makes a buffer at least this large. Its contents are lost if it grows. It grows by more than is needed, because
+  // batches of sequences vary in size.
   void ensure(Tensor& buffer, int64_t numel) const {
     if (!buffer.defined() || buffer.numel() < numel)
       buffer = empty({std::max<int64_t>(numel + (buffer.defined() ? numel / 4 : 0), 1)});
@@ -153,7 +154,7 @@ struct DenseLayer::Impl {
   void ask_most_rows();
   void take_own_offsets();
   static tsr_code sum_over_ranks(void* self, const DLTensor* inout, tsr_error* err) noexcept;
-  // Gradients are in their buffers again: zero where one was cleared, copied where it was replaced.
+  // Puts gradients back into their buffers: zero if a gradient was cleared, a copy if it was replaced.
   void restore_gradients() {
     for (size_t i = 0; i < parameters.size(); ++i) {
       Tensor& grad = parameters[i]->grad;
@@ -172,14 +173,14 @@ struct DenseLayer::Impl {
   }
   ~Impl() {
     try {
-      if (options.stream) options.stream->synchronize();  // the part's memory goes with it
-    } catch (const Error&) {                              // whoever waits for the stream next is told
+      if (options.stream) options.stream->synchronize();  // the device must not use memory that is freed below
+    } catch (const Error&) {                              // the error is reported by the next wait for this stream
     }
     release();
   }
 };
 
-// The part is asked again where the inputs are others than before.
+// Asks the component again if inputs differ from those of the last call.
 void DenseLayer::Impl::describe_outputs() {
   const auto same = [](const tsr_value& a, const tsr_value& b) {
     return a.flags == b.flags && a.width == b.width && a.rows_like == b.rows_like && a.dtype.code == b.dtype.code &&
@@ -191,7 +192,7 @@ void DenseLayer::Impl::describe_outputs() {
   }
 }
 
-// Index of the first input with these offsets; the next input if there is none.
+// Returns the index of the first input with these offsets; if there is none, the index of the next input.
 int32_t DenseLayer::Impl::first_with_offsets(const Tensor& offsets) const {
   const size_t next = values.size();
   for (size_t k = 0; k < next; ++k) {
@@ -200,7 +201,7 @@ int32_t DenseLayer::Impl::first_with_offsets(const Tensor& offsets) const {
   return static_cast<int32_t>(next);
 }
 
-// Describes the inputs for the component.
+// Describes the inputs to the component.
 void DenseLayer::Impl::take(const std::vector<DenseInput>& now) {
   TESSERA_CHECK(!now.empty(), "a layer has inputs");
   inputs = now;
@@ -226,7 +227,7 @@ void DenseLayer::Impl::take(const std::vector<DenseInput>& now) {
   if (!jagged) dl_offsets.clear();
 }
 
-// Fills most_rows.
+// Asks the component for most_rows.
 void DenseLayer::Impl::ask_most_rows() {
   std::vector<int64_t>& rows = most_rows;
   rows.assign(described.size(), 0);
@@ -234,7 +235,7 @@ void DenseLayer::Impl::ask_most_rows() {
   const plugin::CallScope asked_for(*part, "max_rows", options.name);
   check(api().max_rows(part->self(), &call, rows.data(), err.out()), err, "max_rows");
   for (size_t k = 0; k < rows.size(); ++k) {
-    constexpr int64_t kMostValues = int64_t{1} << 40;  // four terabytes
+    constexpr int64_t kMostValues = int64_t{1} << 40;  // four TiB of float32
     if (!has_own_rows(described[k]) ||
         (rows[k] >= 0 && rows[k] <= kMostValues / std::max<int64_t>(described[k].width, 1)))
       continue;
@@ -243,7 +244,7 @@ void DenseLayer::Impl::ask_most_rows() {
   }
 }
 
-// Makes memory for the outputs, and adds them to the call.
+// Allocates the outputs, and adds them to the call.
 void DenseLayer::Impl::make_outputs() {
   const std::vector<tsr_value>& out = described;
   memory.resize(out.size());
@@ -279,7 +280,7 @@ void DenseLayer::Impl::make_outputs() {
   if (own) call.output_offsets = dl_output_offsets.data();
 }
 
-// Checks the offsets that the component wrote, and gives its outputs the rows that these say.
+// Checks the offsets that the component wrote, and sets its outputs' rows by them.
 void DenseLayer::Impl::take_own_offsets() {
   if (call.output_offsets == nullptr) return;
   for (size_t k = 0; k < outputs.size(); ++k) {
@@ -436,7 +437,7 @@ const std::vector<Tensor>& DenseLayer::backward(const std::vector<Tensor>& grad_
   const tsr_code code = m.api().backward(m.part->self(), &call, m.context, err.out());
   m.release();
   m.check(code, err, "backward");
-  m.inputs.clear();  // whose they are may write them again
+  m.inputs.clear();  // the caller may now overwrite its tensors
   return m.grads;
 }
 

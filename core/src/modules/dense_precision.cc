@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-// Why the model cannot have products in bfloat16; kOk: it can.
+// The reason why the model cannot compute products in bfloat16; kOk: it can.
 struct Obstacle {
   Code code = Code::kOk;
   std::string sentence = {};

@@ -10,7 +10,8 @@ namespace {
 
 constexpr int64_t kUnread = std::numeric_limits<int64_t>::max();  // rows of features that no table reads
 
-// The features as the device takes them: runs of equally many bags over all of the batch. Empty where they are not.
+// Returns the rows of the features if these are runs of equally many bags that cover the whole batch, which is what the
+// device checks. Empty: they are not.
 std::vector<int64_t> rows_by_run(const BoundsInput& input) {
   const int64_t all = input.offsets.numel() - 1;
   const int64_t bags = input.features.empty() ? 0 : input.features[0].bags;
@@ -25,7 +26,7 @@ std::vector<int64_t> rows_by_run(const BoundsInput& input) {
   return rows;
 }
 
-// One read of the host.
+// The host reads only once here.
 bool is_clean(const BoundsInput& input, const std::vector<int64_t>& rows) {
   DeviceStream& stream = *input.ids.stream();
   const DLTensor ids = input.ids.dl(), offsets = input.offsets.dl();

@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-// check_bounds() for an input on a device, whose types and counts were checked. What it returns is there too, but for
-// numbers and words.
+// Does what check_bounds() does for an input on a device, whose types and counts were checked. The returned tensors are
+// on the device too; numbers and texts are on the host.
 CheckedIds check_bounds_on_device(BoundsCheckMode mode, const BoundsInput& input);
 
 }  // namespace tessera

@@ -25,13 +25,13 @@ std::string mlp_options(int64_t input, const std::vector<int64_t>& layers, const
   return nlohmann::json{{"layers", sizes}, {"final_activation", final_activation}}.dump();
 }
 
-// TorchRec's names of `layers` linear ones.
+// Returns TorchRec's names of that many linear layers.
 ParameterNames mlp_names(const std::string& path, size_t layers) {
   ParameterNames out;
   for (size_t k = 0; k < layers; ++k) out.emplace_back(str_cat(k), str_cat(path, "._mlp.", k, "._linear"));
   return out;
 }
-// The last one is a plain Linear behind the others there.
+// TorchRec's last layer is a plain Linear after the others.
 ParameterNames top_names(const DlrmOptions& o) {
   ParameterNames out = mlp_names("over_arch.model.0", o.top_mlp.size() - 1);
   out.emplace_back(str_cat(o.top_mlp.size() - 1), "over_arch.model.1");

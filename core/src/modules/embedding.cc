@@ -24,7 +24,7 @@ std::shared_ptr<Lookup> make_lookup(const Runtime& runtime, const EmbeddingOptio
   return std::make_shared<Lookup>(runtime, std::move(options));
 }
 
-// The entries of one bag, or of one id where nothing is pooled: what each occurrence adds to its row.
+// Lists the entries of one bag, or of one id if nothing is pooled: what each occurrence adds to its row.
 void append_bag(PoolingType pooling, const float* weights, int64_t count, int64_t dim, const float* grad, float* out) {
   const float share = pooling == PoolingType::kMean ? 1.0f / static_cast<float>(std::max<int64_t>(count, 1)) : 1.0f;
   for (int64_t i = 0; i < count; ++i) {
@@ -54,12 +54,12 @@ struct EmbeddingBag::Impl {
   EmbeddingOptions options;
   std::shared_ptr<Lookup> lookup;
 
-  // padding_idx of ids that are left out of bags; -1 for none, and where nothing is pooled.
+  // Returns padding_idx if such ids are left out of bags; -1 if there is none, or if nothing is pooled.
   int64_t left_out() const {
     return options.mode == PoolingType::kNone || !options.padding_idx ? -1 : *options.padding_idx;
   }
   BoundsInput bags_of(const Input& input) const;
-  // weights_like: per-sample weights as the caller gave them, for the shape of their gradient.
+  // `weights_like` has the per-sample weights as the caller gave them, for the shape of their gradient.
   Tensor forward(const BoundsInput& input, const Tensor& weights_like, EmbeddingContext* context);
 };
 

@@ -7,10 +7,10 @@
 namespace tessera {
 namespace {
 
-// The first column of each feature in the output, and one more.
+// Returns each feature's first column in the output, and the end.
 std::vector<int64_t> columns_of(const std::vector<int64_t>& dims) { return sparse::cumulative(dims); }
 
-// Row b of feature f is row from[f][b] of the feature's part of `pooled`.
+// Writes the output: row b of feature f is row from[f][b] of the feature's part of `pooled`.
 void gather_rows(const EmbeddingContext::State& state, const std::vector<int64_t>& dims, const Tensor& pooled,
                  const Tensor& out) {
   const std::vector<int64_t> column = columns_of(dims);
@@ -24,7 +24,7 @@ void gather_rows(const EmbeddingContext::State& state, const std::vector<int64_t
   }
 }
 
-// The way back: gradients of rows that were used several times add up.
+// Does the reverse for gradients: a row that several samples use gets their sum.
 Tensor scatter_rows(const EmbeddingContext::State& state, const std::vector<int64_t>& dims, const Tensor& grad) {
   const std::vector<int64_t> column = columns_of(dims);
   Tensor pooled = Tensor::zeros({state.row_begin.back()});
@@ -41,7 +41,7 @@ Tensor scatter_rows(const EmbeddingContext::State& state, const std::vector<int6
   return pooled;
 }
 
-// Row of the feature in inverse.indices, checked against the feature's samples.
+// Returns the feature's row in inverse.indices. Checks it against the number of the feature's samples.
 Tensor gather_of(const KeyedJaggedTensor::InverseIndices& inverse, const std::string& feature, int64_t samples) {
   const auto key = std::find(inverse.keys.begin(), inverse.keys.end(), feature);
   if (key == inverse.keys.end()) {

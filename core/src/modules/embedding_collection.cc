@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-// Ids, lengths and offsets of feature f: the caller's, unless offsets had to be moved.
+// Returns ids, lengths and offsets of feature f: the caller's, unless offsets were repaired.
 JaggedTensor::Options input_of(const EmbeddingContext::State& state, const KeyedJaggedTensor& features,
                                const std::string& name, size_t f, int64_t rows) {
   JaggedTensor::Options out;

@@ -21,7 +21,7 @@ bool same_word(std::string_view a, std::string_view b) {
 
 void check_table(const EmbeddingBagConfig& t) {
   if (t.name.empty()) fail(Code::kInvalidArgument, "a table has no name");
-  const int64_t least = t.remapping ? 0 : 1;  // rows that have ids of their own may all be still to come
+  const int64_t least = t.remapping ? 0 : 1;  // a table whose rows have their own ids may start without rows
   if (t.num_embeddings < least || t.embedding_dim < 1) {
     fail(Code::kInvalidArgument, "table \"", t.name, "\" has ", t.num_embeddings, " rows of ", t.embedding_dim,
          " columns: both must be at least 1");

@@ -161,7 +161,7 @@ void EmbeddingTables::apply_optimizer_in_backward(const DenseOptimizerSpec& spec
                                                   const std::vector<std::string>& tables) {
   const std::vector<size_t> chosen = impl_->chosen(tables);
   if (!options().train) fail(Code::kFailedPrecondition, "a collection that only infers takes no optimizer");
-  (void)make_dense_optimizer(spec, {});  // a bad name or option is refused before anything changes
+  (void)make_dense_optimizer(spec, {});  // refuses a bad name or option before anything changes
   impl_->use_optimizer(OptimizerSpec{}, chosen);
   for (size_t t : chosen) {
     Impl::TableState& state = impl_->states[t];

@@ -1,4 +1,4 @@
-// The inside of EmbeddingTables: which kernel instance holds which table, and what updates it.
+// The implementation of EmbeddingTables: which kernel instance holds which table, and what updates it.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-// One kernel instance and the tables in it, by their number in the collection.
+// One kernel instance, and the numbers of its tables in the collection.
 struct TableGroup {
   LookupOptions options;
   std::vector<size_t> tables;
@@ -25,7 +25,7 @@ struct EmbeddingTables::Impl {
     size_t table = 0;
     std::string feature;
   };
-  // A table's place and, where PyTorch's optimizers update it in backward, the optimizer.
+  // A table's place and, if PyTorch's optimizers update it in backward, its optimizer.
   struct TableState {
     size_t group = 0;
     int index = 0;
@@ -37,8 +37,8 @@ struct EmbeddingTables::Impl {
 
   Impl(const Runtime& runtime, CollectionOptions options, std::string prefix);
 
-  // Makes the kernel instances that the tables' optimizers ask for; rows and, where the optimizer is still the same,
-  // states move over from the present ones.
+  // Makes the kernel instances that the tables' optimizers need. Rows move over from the present instances, and so do
+  // states of tables whose optimizer stays the same.
   void build();
   std::vector<TableGroup> grouping() const;
   bool hands_gradients_out(const OptimizerSpec& optimizer) const;
@@ -49,9 +49,9 @@ struct EmbeddingTables::Impl {
   void require_rows() const;  // kFailedPrecondition on kMeta
   bool in_backward(size_t table) const;
 
-  // Checks ids and prepares one call per group; the caller adds features to the calls.
+  // Checks ids and prepares one call per group. The caller adds features to the calls.
   std::unique_ptr<EmbeddingContext::State> start(const KeyedJaggedTensor& batch, bool sequences);
-  // Runs backward of all calls. `grad` lies as the kernels' output did.
+  // Runs backward of all calls. `grad` has the layout of the kernels' output.
   EmbeddingGradients finish(EmbeddingContext::State& state, const Tensor& grad);
 
   const Runtime& runtime;
@@ -61,8 +61,8 @@ struct EmbeddingTables::Impl {
   std::vector<std::string> names;
   std::vector<std::string> kernel_ids;
   std::vector<TableFeature> table_features;
-  bool warned = false;      // kWarning logs the first finding only
-  bool key_shared = false;  // a feature is read by more than one table
+  bool warned = false;      // only the first finding of kWarning is logged
+  bool key_shared = false;  // several tables read one feature
   std::vector<TableState> states;
   std::vector<TableGroup> groups;
   int64_t generation = 0;
@@ -73,14 +73,14 @@ struct EmbeddingTables::Impl {
   void update_dense(size_t table, const RowGradient& gradient);
 };
 
-// `state` belongs to `owner` as it is now, or kFailedPrecondition.
+// kFailedPrecondition, unless `state` belongs to `owner` in its present form.
 void require_context(const EmbeddingContext::State* state, const void* owner, int64_t generation);
 
 // kInvalidArgument unless `grad` is float32 of this shape.
 void require_gradient(const Tensor& grad, const std::vector<int64_t>& shape, const char* what);
 std::string shape_text(const std::vector<int64_t>& shape);
 
-// float32 values become those that half can hold.
+// Rounds float32 values to values that half can represent.
 void round_to_half(float* values, int64_t count);
 
 }  // namespace tessera

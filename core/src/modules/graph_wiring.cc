@@ -9,9 +9,10 @@
 namespace tessera {
 namespace {
 
-constexpr const char* kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";  // of names
+// Allowed in names.
+constexpr const char* kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
 
-// Names of inputs and layers.
+// The names of inputs and layers, each used once.
 class Names {
  public:
   explicit Names(const ModelGraph& graph) {
@@ -52,7 +53,7 @@ class Names {
   std::map<std::string, GraphLink> all_;
 };
 
-// Layers in the order in which they can run, those written first before others.
+// Finds an order in which layers can run. It prefers the order in which they are written.
 class Order {
  public:
   Order(const ModelGraph& graph, const GraphWiring& wiring)
@@ -87,8 +88,8 @@ class Order {
   std::vector<size_t> path_, order_;
 };
 
-// The sentence about a layer that takes an input of the model with nearly this name. Before data is read whatever is
-// taken may be one of its tables.
+// Returns a sentence about a layer that takes an input of the model with nearly this name. Before data is read, any
+// name may be one of its tables.
 std::string misspelt(const std::string& name, const ModelGraph& graph, const GraphWiring& wiring) {
   for (size_t layer = 0; layer < graph.layers.size(); ++layer) {
     for (const GraphLink& link : wiring.inputs[layer]) {
@@ -114,7 +115,7 @@ std::vector<bool> layers_of(const GraphWiring& wiring, std::span<const GraphLink
   return used;
 }
 
-// A layer that leads to no head would never be trained.
+// Refuses a layer that leads to no head, because it would never be trained.
 void check_all_are_used(const ModelGraph& graph, const GraphWiring& wiring) {
   const std::vector<bool> used = layers_of(wiring, wiring.heads);
   const auto idle = std::find(used.begin(), used.end(), false);
@@ -129,7 +130,7 @@ void check_all_are_used(const ModelGraph& graph, const GraphWiring& wiring) {
 namespace {
 
 GraphWiring wire_all(const ModelGraph& graph) {
-  constexpr size_t kMostLayers = 10000;  // a file from outside may say anything, and the walk recurses
+  constexpr size_t kMostLayers = 10000;  // a file from outside may have any number, and the walk recurses
   if (graph.layers.size() > kMostLayers)
     fail(Code::kInvalidArgument, "a model may have ", kMostLayers, " layers, not ", graph.layers.size());
   const Names names(graph);

@@ -1,4 +1,4 @@
-// Heads ask the graph for more than their inputs: for host memory, and for weights that are learnt.
+// Needs of a graph's heads besides their inputs: host memory, and weights that are learnt.
 #pragma once
 
 #include <map>
@@ -12,8 +12,8 @@ namespace tessera {
 // The reason why only the host trains the heads; "": devices may.
 std::string what_only_hosts_train(const std::vector<HeadSpec>& heads);
 
-// The parameter of each head, also added to `parameters`; null: the head does not learn its weight. `values`: of a
-// model that is not trained, which need not have them; NULL: they start at 0.
+// Returns the parameter of each head's learnt weight, and adds it to `parameters`; null: the head does not learn its
+// weight. `values`: the parameters of a model that is not trained, which may lack these; NULL: they start at 0.
 ParameterList learnt_weights_of(const std::vector<HeadSpec>& heads, const std::map<std::string, Tensor>* values,
                                 ParameterList& parameters);
 

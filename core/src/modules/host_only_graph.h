@@ -1,4 +1,4 @@
-// Says what keeps a graph out of a device.
+// Says why a device cannot compute a graph.
 #pragma once
 
 #include <string>
@@ -7,8 +7,9 @@
 
 namespace tessera {
 
-// The first thing that only host memory can compute: a head that changes labels or weights of samples, or an input that
-// is a sequence, a part of a value, or, but for the data's, what another one takes too; "": none.
+// Returns the first thing in the graph that only host memory supports; "": none. That is a head that changes labels or
+// weights of samples; ids, a sequence, or a part of a value as an input; or a value, other than the dense input, that
+// two layers or heads take.
 std::string what_only_hosts_take(const ModelGraph& graph, const GraphWiring& wiring);
 
 }  // namespace tessera

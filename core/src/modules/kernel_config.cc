@@ -9,7 +9,8 @@ namespace tessera {
 
 namespace {
 
-// Takes each value of the first option with several values in `text`, the rest of `whole`, and goes on with the next.
+// Adds a text for each value of the first option in `text` that has several, and recurses for the next such option.
+// `whole` is for messages.
 void add_choices(const std::string& text, const std::string& whole, std::vector<std::string>& out) {
   constexpr size_t kMost = 64;
   const auto refuse = [&](const std::string& why) {

@@ -30,7 +30,7 @@ const char* layer_of(const tsr_component& component) {
   return TSR_HAS(tsr_module, api, layer) ? api->layer : component.id;
 }
 
-// The id of the component; "" where there is none.
+// Returns the component's id; "" if there is none.
 std::string find_layer(const Runtime& runtime, const std::string& layer, int32_t device_type) {
   return runtime.find(TSR_MODULE_KIND, [&](const tsr_component& c) {
     return serves(static_cast<const tsr_module*>(c.api), device_type) && layer_of(c) == layer;
@@ -46,7 +46,7 @@ std::vector<LayerChoice> layer_choices(const Runtime& runtime, int32_t device_ty
     LayerChoice& choice = all[layer_of(c)];
     choice.layer = layer_of(c);
     choice.instead_of.emplace_back(c.id);
-    return false;  // see them all
+    return false;  // false: continue with the next component
   });
   std::vector<LayerChoice> out;
   for (auto& [layer, choice] : all) {
@@ -92,7 +92,7 @@ namespace {
 
 constexpr uint32_t kLongestList = 10000;
 
-// get(i, out, err) until it says that the list is over.
+// Calls get(i, out, err) until the list ends.
 template <class T, class Get>
 std::vector<T> list_of(const Component& part, const std::string& layer, const char* what, const Get& get) {
   std::vector<T> all;

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// The choice if the options leave it open.
+// Chooses a stream if the options do not.
 DeviceStreamPtr stream_for(const Runtime& runtime, const LookupOptions& options) {
   if (options.stream || options.kernel == "auto") return options.stream;
   const ComponentPtr kernel = runtime.create(TSR_KERNEL_KIND, options.kernel);
@@ -28,7 +28,7 @@ ComponentPtr named_kernel(const Runtime& runtime, const std::string& id, const t
   return kernel;
 }
 
-// The supporting kernel of the highest priority; equal ones by id.
+// Returns the kernel of the highest priority that supports the config. Kernels of equal priority are ordered by id.
 ComponentPtr best_kernel(const Runtime& runtime, const tsr_kernel_config& config) {
   std::vector<ComponentPtr> usable;
   std::string reasons;
@@ -54,8 +54,8 @@ ComponentPtr best_kernel(const Runtime& runtime, const tsr_kernel_config& config
   fail(Code::kUnimplemented, "no kernel can serve these tables. ", reasons);
 }
 
-// The states of an optimizer, which this core moves between ranks and checkpoints. The kernel has also seen them, but
-// may know more kinds and types.
+// Returns the states of an optimizer that this core moves between ranks and checkpoints. The kernel may know more kinds
+// and types.
 std::vector<tsr_state> known_states(const Component& optimizer) {
   std::vector<tsr_state> out;
   try {
@@ -151,7 +151,7 @@ void Lookup::forward(const tsr_lookup& given, std::span<const Tensor> outputs, C
   staging.finish();
 }
 
-// Ends the context. call(its handle, args, stream).
+// Ends the context by call(its handle, args, stream).
 template <class Call>
 void Lookup::with_backward(Context&& context, const tsr_lookup& given, std::span<const Tensor> grad_outputs,
                            double grad_scale, const Tensor& grad_weights, const Call& call) {

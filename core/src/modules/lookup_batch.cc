@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-// A sequence with dropped ids becomes bags of one id or none, so that dropped ones give rows of zeros.
+// Splits sequences with dropped ids into bags of one id or none, so that a dropped id gives a row of zeros.
 void split_sequences(const CheckedIds& checked, const BoundsInput& input, LookupIds& out) {
   std::vector<int64_t> offsets{0};
   const int64_t* kept_offsets = checked.offsets.data<int64_t>();
@@ -31,7 +31,7 @@ void split_sequences(const CheckedIds& checked, const BoundsInput& input, Lookup
   out.offsets = Tensor::from(offsets);
 }
 
-// The mean over a bag that lost ids: a sum with weights 1 / its length before.
+// Computes the mean of a bag that lost ids as a weighted sum. The weights are 1 / the bag's original length.
 void weigh_means(const CheckedIds& checked, LookupIds& out) {
   for (size_t f = 0; f < out.features.size(); ++f) {
     LookupIds::Feature& feature = out.features[f];

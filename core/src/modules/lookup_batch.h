@@ -1,4 +1,4 @@
-// A batch as kernels see it, made of checked ids, and what a forward keeps.
+// A batch in the form that kernels take, made from checked ids, and what a forward keeps for its backward.
 #pragma once
 
 #include <memory>
@@ -12,20 +12,20 @@
 
 namespace tessera {
 
-// The ids of all features of a forward, whichever kernel instance looks them up.
+// The ids of all features of a forward, for all kernel instances.
 struct LookupIds {
-  Tensor ids, offsets, weights;  // weights undefined: all 1
+  Tensor ids, offsets, weights;  // undefined weights: all are 1
   struct Feature {
-    PoolingType pooling = PoolingType::kSum;  // as the kernel is to do it
+    PoolingType pooling = PoolingType::kSum;  // the pooling that the kernel does
     int64_t bags = 0;
     int64_t first_offset = 0;
-    int64_t rows = 0;  // rows of output: bags, or ids where nothing is pooled
+    int64_t rows = 0;  // rows of output: bags, or ids if nothing is pooled
   };
   std::vector<Feature> features;
-  Tensor positions;  // int64: where each id was in the input; undefined: in place
+  Tensor positions;  // int64: each id's position in the input; undefined: ids are in place
 };
 
-// The ids to look up so that bad ids contribute nothing, but count in MEAN's length and keep their row in sequences.
+// Prepares the ids to look up. Bad ids add nothing, but count in MEAN's length and keep their row in sequences.
 // pooling[i] is that of input.features[i]. A MEAN feature with weights must not have bad ids.
 LookupIds make_lookup_ids(const BoundsInput& input, CheckedIds checked, const std::vector<PoolingType>& pooling);
 
@@ -45,25 +45,27 @@ class LookupBatch {
 
 struct EmbeddingContext::State {
   struct Call {
-    std::shared_ptr<Lookup> lookup;  // outlives its context
+    std::shared_ptr<Lookup> lookup;  // must outlive its context
     size_t group = 0;
     LookupBatch batch;
     Lookup::Context context;
   };
   const void* owner = nullptr;
-  int64_t generation = 0;  // of the owner's kernel instances
+  int64_t generation = 0;  // number of the owner's kernel instances that this belongs to
   std::vector<Call> calls;
   LookupIds ids;
-  std::optional<CheckedIds> repaired;  // where offsets had to be moved
-  Tensor input_weights;                // for the shape and count of their gradient; undefined: none wanted
-  std::vector<int64_t> output_shape;   // of the module's output, or of the kernels' where that is rearranged
-  std::vector<int64_t> row_begin;      // per feature and one more: its first row where features lie one after the other
+  std::optional<CheckedIds> repaired;  // set if offsets were repaired
+  Tensor input_weights;                // for shape and count of their gradient; undefined: no gradient is needed
+  // Shape of the module's output, or of the kernels' output if it is rearranged later.
+  std::vector<int64_t> output_shape;
+  std::vector<int64_t> row_begin;  // by feature, with the end: its first row, if features are one after the other
 
-  // Variable batch: output row b of feature f comes from its row gather[f][b].
+  // In a variable batch, output row b of feature f comes from its row gather[f][b].
   std::vector<Tensor> gather;
 };
 
-// Adds a call's per-sample gradients, one for each looked-up id, to those of the input's weights.
+// Adds the gradients of one call's per-sample weights, one for each looked-up id, to the gradients of the input's
+// weights.
 void add_weight_gradients(const LookupIds& ids, const Tensor& looked_up, const Tensor& total);
 
 }  // namespace tessera

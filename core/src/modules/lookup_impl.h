@@ -1,4 +1,4 @@
-// A kernel's instance behind a Lookup.
+// The implementation of Lookup over a kernel's instance.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct Lookup::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  // Which one a lack of memory is about.
+  // The table to name in an error about a lack of memory.
   std::string largest_table() const {
     const auto bytes = [&](const LookupTable& t) {
       return t.rows *
@@ -61,14 +61,14 @@ struct Lookup::Impl {
     need(api->import_rows, "take rows");
     call("import_rows", api->import_rows, instance, static_cast<uint32_t>(t), &rows);
   }
-  // The states of rows that a kernel gave.
+  // Checks the number of rows that a kernel returned.
   int64_t count_of(const tsr_rows& rows, int64_t room, const char* call) const {
     if (rows.count < 0 || rows.count > room)
       fail(Code::kInternal, kernel->id(), ": ", call, " gives ", rows.count, " rows, but only ", room, " have room");
     return rows.count;
   }
   bool places_rows() const { return (api->flags & TSR_KERNEL_PLACES_ROWS) != 0 && !options.stream; }
-  // The batch as this kernel is promised to get it.
+  // Returns the batch in the form that this kernel was promised.
   tsr_lookup promised(tsr_lookup lookup, size_t outputs, bool trains) const {
     lookup.flags = trains ? 0 : TSR_LOOKUP_READ_ONLY;
     lookup.num_outputs = static_cast<uint32_t>(outputs);
@@ -91,7 +91,7 @@ struct Lookup::Impl {
       sdk::write_struct(t.start.formula, out);
     });
   }
-  // The tensors side by side, as the ABI wants them.
+  // Returns views of the tensors in one array, as the ABI requires.
   const DLTensor* views(std::span<const Tensor> tensors) {
     TESSERA_CHECK(tensors.size() == 1 || (!tensors.empty() && places_rows()), "outputs: ", tensors.size());
     outputs.clear();
@@ -104,7 +104,7 @@ struct Lookup::Impl {
   ComponentPtr optimizer;
   ComponentPtr kernel;
   const tsr_kernel* api = nullptr;
-  const tsr_prefetch* prefetch = nullptr;  // of a kernel that wants ids early
+  const tsr_prefetch* prefetch = nullptr;  // set if the kernel wants ids early
   void* instance = nullptr;
   std::vector<State> states;
   std::vector<Tensor> adopted;                  // by table: memory that the instance reads

@@ -1,4 +1,4 @@
-// Rows of a kernel's instance on their way in and out.
+// Moves rows into and out of a kernel's instance.
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -11,12 +11,12 @@
 namespace tessera {
 namespace {
 
-// Rows moved per call of export_rows and import_rows: bounds the memory for their ids.
+// Number of rows that one call of export_rows or import_rows moves. This bounds the memory for their ids.
 constexpr int64_t kRowsPerCall = 1 << 16;
-// And of new rows, whose values are made first.
+// The same for new rows, whose values are computed before the call.
 constexpr int64_t kRowsPerStart = 1 << 13;
 
-// tsr_rows over the caller's memory, for one call.
+// A tsr_rows over the caller's memory, for one call.
 struct RawRows {
   RawRows(Tensor& ids, const LookupTable& table, const std::vector<Lookup::State>& states, int64_t count,
           const float* weights, std::span<const float* const> values, int64_t first) {
@@ -45,7 +45,7 @@ struct RawRows {
   tsr_rows raw;
 
  private:
-  // The ABI has one struct for both ways; import only reads.
+  // Casts const away, because the ABI has one struct for both directions. Import only reads.
   DLTensor view(const float* data, int32_t ndim) {
     return {const_cast<float*>(data), kCpu.dl(), ndim, to_dl(DType::kFloat32), row_shape_, nullptr, 0};
   }
@@ -104,7 +104,7 @@ void Lookup::write_rows(int table, int64_t first, int64_t count, const float* we
 
 bool Lookup::rows_on_demand() const { return impl_->rows_on_demand(); }
 
-// One call of a function that hands out rows by a cursor.
+// Makes one call of a function that exports rows by a cursor.
 int64_t Lookup::export_by(const RowExport& function, const Room& room) const {
   Tensor into = Tensor::borrow(room.ids.data(), {std::ssize(room.ids)}, DType::kInt64);
   const std::vector<const float*> states(room.states.begin(), room.states.end());
@@ -141,7 +141,7 @@ void Lookup::clear_rows(int table) {
 
 namespace {
 
-// Bytes of a table that a kernel writes or reads, one piece after the other.
+// Bytes of a table that a kernel writes or reads in pieces.
 struct ByteStream {
   std::string written;
   std::string_view to_read;
@@ -176,7 +176,7 @@ std::string Lookup::table_extra(int table) const {
 void Lookup::add_table_extra(int table, std::string_view saved) {
   impl_->table(table);
   const auto* draft = impl_->kernel->extension<tsr_on_demand>(TSR_ON_DEMAND);
-  if (draft == nullptr || draft->add == nullptr) return;  // a kernel may keep less than the one that saved
+  if (draft == nullptr || draft->add == nullptr) return;  // this kernel may not need what another one saved
   ByteStream bytes{{}, saved};
   const tsr_stream_io io = bytes.raw();
   impl_->call("on_demand.add", draft->add, impl_->instance, static_cast<uint32_t>(table), &io);
@@ -313,7 +313,7 @@ void Lookup::start_rows() {
   std::vector<float> values;
   for (size_t t = 0; t < options().tables.size(); ++t) {
     const LookupTable& table = options().tables[t];
-    if (table.start.formula.scale == 0) continue;  // as they are
+    if (table.start.formula.scale == 0) continue;  // these rows keep the values that they have
     for (int64_t first = 0; first < table.rows; first += static_cast<int64_t>(rows.size())) {
       rows.resize(static_cast<size_t>(std::min(kRowsPerStart, table.rows - first)));
       std::iota(rows.begin(), rows.end(), first);

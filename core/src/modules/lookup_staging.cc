@@ -39,7 +39,7 @@ const DLTensor* LookupStaging::output(const DLTensor* tensor) {
 
 LookupStaging::~LookupStaging() {
   if (copies_.empty()) return;
-  try {  // the caller's memory is still being read, and an error is on its way already
+  try {  // an error is already being thrown, and the device still reads the caller's memory
     stream_->synchronize();
   } catch (const Error&) {
   }

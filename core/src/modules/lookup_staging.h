@@ -1,4 +1,4 @@
-// A call of a device's kernel with tensors of which some are in host memory: those are copied there, and results back.
+// Lets a device's kernel be called with tensors in host memory: inputs are copied to the device, and results back.
 #pragma once
 
 #include <list>
@@ -13,16 +13,16 @@ class LookupStaging {
  public:
   // Without a stream nothing is staged.
   explicit LookupStaging(DeviceStream* stream) : stream_(stream) {}
-  ~LookupStaging();  // waits, where finish() did not
+  ~LookupStaging();  // waits, if finish() was not called
   LookupStaging(const LookupStaging&) = delete;
 
-  // The batch as the kernel can read it; valid while both objects live.
+  // Returns the batch with tensors that the kernel can read. It is valid while both objects live.
   const tsr_lookup* batch(const tsr_lookup& lookup);
-  // A tensor that is read; null stays null.
+  // Returns a tensor that the kernel can read; null for null.
   const DLTensor* input(const DLTensor* tensor);
-  // A tensor of which the kernel writes some elements: the others stay as they are.
+  // Returns a tensor of which the kernel writes some elements. The other elements stay as they are.
   const DLTensor* output(const DLTensor* tensor);
-  // After the call: waits for what was copied, if anything was.
+  // Call this after the kernel's call. It waits for copies, if there are any.
   void finish();
 
   tsr_stream raw_stream() const { return stream_ ? stream_->raw() : nullptr; }
@@ -35,12 +35,12 @@ class LookupStaging {
     DLTensor view;
     bool back;
   };
-  std::list<Copy> copies_;  // addresses stay; an empty one holds no memory
+  std::list<Copy> copies_;  // a list, because addresses must stay the same; an empty copy has no memory
 };
 
-// Memory that a kernel handed out, as a tensor that borrows it; on the stream's device if it is there.
+// Returns a tensor that borrows memory of a kernel. It is on the stream's device if the memory is there.
 Tensor view_of(const DLTensor& view, DeviceStream* stream);
-// A copy in host memory of a view that a kernel handed out.
+// Copies a view that a kernel returned to host memory.
 Tensor host_copy_of(const DLTensor& view, DeviceStream* stream);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// A batch as one kernel call takes it: tensors of ids, offsets and weights, and a list of features.
+// A batch in the form that one kernel call takes: tensors of ids, offsets and weights, and a list of features.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@ namespace tessera {
 
 class LookupView {
  public:
-  // weights undefined: all 1. output_rows undefined: no feature lists its rows.
+  // Undefined weights: all are 1. Undefined output_rows: no feature lists its rows.
   LookupView(Tensor ids, Tensor offsets, Tensor weights, Tensor output_rows = {})
       : ids_(std::move(ids)),
         offsets_(std::move(offsets)),
@@ -23,7 +23,7 @@ class LookupView {
   }
   LookupView(const LookupView&) = delete;
 
-  // Points into this object and into `features`.
+  // The result points into this object and into `features`.
   tsr_lookup of(const std::vector<tsr_lookup_feature>& features) const {
     tsr_lookup view{};
     view.struct_size = sizeof(tsr_lookup);

@@ -1,4 +1,4 @@
-// The two quantized collections, and what goes with them.
+// The two quantized collections and their helpers.
 #include <algorithm>
 #include <utility>
 
@@ -51,7 +51,7 @@ QuantEmbeddingCollection::QuantEmbeddingCollection(const Runtime& runtime, Quant
 
 namespace {
 
-// Lengths and offsets of table feature s: the caller's, unless offsets had to be moved.
+// Returns lengths and offsets of table feature s: the caller's, unless offsets were repaired.
 JaggedTensor::Options lengths_of_feature(const KeyedJaggedTensor& features, const std::string& name,
                                          const CheckedIds* repaired, size_t s) {
   JaggedTensor::Options out;

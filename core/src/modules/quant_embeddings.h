@@ -1,4 +1,4 @@
-// The inside of QuantEmbeddings: kernel instances over stored rows, and one call of each for a batch.
+// The implementation of QuantEmbeddings: kernel instances over stored rows, and one call of each for a batch.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct QuantEmbeddings::Impl {
   struct TableFeature {
     size_t table = 0;
     std::string feature;
-    int64_t column = 0;  // of the pooled output
+    int64_t column = 0;  // column in the pooled output
   };
   // Tables of one row format.
   struct Group {
@@ -40,7 +40,7 @@ struct QuantEmbeddings::Impl {
   std::vector<std::string> names;
   std::vector<std::string> kernel_ids;
   std::vector<TableFeature> table_features;
-  std::vector<int64_t> dims;  // of table features
+  std::vector<int64_t> dims;  // by table feature
   int64_t width = 0;
   std::vector<int64_t> bad_ids;  // by table
 
@@ -50,9 +50,9 @@ struct QuantEmbeddings::Impl {
   void count_bad(const CheckedIds& checked);
 
   std::vector<Group> groups_;
-  std::vector<TableGroups::Place> places_;  // of tables
+  std::vector<TableGroups::Place> places_;  // by table
   bool warned_ = false;
-  // Buffers of the batch, kept for their memory.
+  // These hold one batch. They are members so that their memory is used again.
   std::vector<std::string> keys_;
   std::vector<size_t> key_of_feature_;
   std::vector<BoundsFeature> features_;

@@ -33,7 +33,7 @@ Tensor stored_rows(int64_t rows, RowFormat format, int64_t dim, int64_t alignmen
   return Tensor::zeros({rows, sdk::row_bytes(format, dim, alignment)}, DType::kUInt8);
 }
 
-// float32 [count, dim] to rows [first, first + count) of `out`.
+// Encodes float32 [count, dim] as rows [first, first + count) of `out`.
 void encode_rows(const float* values, int64_t count, int64_t dim, RowFormat format, std::string_view table,
                  int64_t first, const Tensor& out) {
   const int64_t stride = out.size(1);
@@ -106,12 +106,12 @@ namespace {
 
 constexpr int32_t kNoRow = -1;
 
-// The seat at which the search for an id begins; `seats` is a power of two.
+// Returns the slot of the hash table where the search for an id begins. `seats` is a power of two.
 uint64_t first_seat(int64_t id, int64_t seats) {
   return sdk::mixed(static_cast<uint64_t>(id) + sdk::kGoldenStep) & static_cast<uint64_t>(seats - 1);
 }
 
-// The row of an id, or the seat where it ends up: stop(seat) where that is free.
+// Returns the row of an id. At a free slot it returns stop(slot).
 template <class Stop>
 int64_t find_key(const Tensor& keys, const Tensor& seats, int64_t id, const Stop& stop) {
   const int64_t count = seats.numel(), rows = keys.numel();

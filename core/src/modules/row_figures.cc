@@ -36,7 +36,7 @@ nlohmann::ordered_json to_json(const RowFigures& figures) {
 }
 
 RowFigures row_figures_from(const config::JsonObject& j) {
-  constexpr int64_t kMost = int64_t{1} << 53;  // what every reader of JSON has exactly
+  constexpr int64_t kMost = int64_t{1} << 53;  // the largest integer that every JSON reader represents exactly
   constexpr size_t kMostAges = 62;
   RowFigures out;
   out.capacity = j.within<int64_t>("capacity", 0, kMost);

@@ -1,4 +1,4 @@
-// RowFigures in a checkpoint's or a model's JSON.
+// RowFigures as JSON in checkpoints and models.
 #pragma once
 
 #include <nlohmann/json.hpp>

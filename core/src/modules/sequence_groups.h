@@ -1,5 +1,5 @@
-// Which values of a graph have the same rows: dense ones have a row for each sample, and sequences have offsets, which
-// several values may share.
+// Tells which values of a graph have the same rows. Dense values have a row for each sample. A sequence has offsets,
+// which several values may share.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace tessera {
 
-// Dense values are group 0. The model's sequences have the groups 1, 2, and so on, one each. More groups are those of
-// layers' outputs that have offsets of their own.
+// Dense values are group 0. The model's sequences are groups 1, 2, and so on. Outputs of layers with their own offsets
+// have further groups.
 class SequenceGroups {
  public:
   static constexpr size_t kDense = 0;
@@ -22,17 +22,17 @@ class SequenceGroups {
       : inputs_(sequences.size()), names_(std::move(sequences)) {
     for (size_t group = 0; group <= inputs_; ++group) same_.push_back(group);
   }
-  // A new group, of a layer's output.
+  // Adds a group for a layer's output.
   size_t add(std::string name) {
     names_.push_back(std::move(name));
     same_.push_back(same_.size());
     return same_.size() - 1;
   }
-  // The group that stands for all that are equal to this one.
+  // Returns the group that represents all groups equal to this one.
   size_t of(size_t group) const { return same_[group]; }
   bool is_input(size_t group) const { return group != kDense && group <= inputs_; }
   const std::string& name(size_t group) const { return names_[group - 1]; }
-  // Flags of the values of a group: those of DrawnInput.
+  // Sets flags of a group's values, which are those of DrawnInput.
   void set_flags(size_t group, uint32_t flags) { flags_.emplace_back(group, flags); }
   uint32_t flags(size_t group) const {
     for (const auto& [of, flags] : flags_) {
@@ -40,22 +40,24 @@ class SequenceGroups {
     }
     return 0;
   }
-  // Says in an error which calls have rows of a group: ", drawn during=training". Empty: all do.
+  // Returns the end of an error's sentence about the calls that have rows of a group: ", drawn during=training". Empty:
+  // all calls have them.
   const char* when(size_t group) const {
     return (flags(group) & TSR_VALUE_ONLY_IN_TRAINING) != 0     ? ", drawn during=training"
            : (flags(group) & TSR_VALUE_ONLY_IN_EVALUATION) != 0 ? ", drawn during=evaluation"
                                                                 : "";
   }
 
-  // Pairs of values of a layer that are sequences of the model with different groups; the layer may need them equal.
+  // Two values of a layer that are sequences of the model with different groups, and that the layer may need to be
+  // equal.
   struct Pair {
     size_t first, second;  // groups
     std::string layer, first_name, second_name;
   };
-  // Takes two groups as equal from here on. check() tests whether they are.
+  // Treats two groups as equal from now on. check() tests whether they are.
   void join(Pair pair);
-  // `sequences` are the model's in a batch. kInvalidArgument: two that layers take as equal have different offsets; the
-  // message names the layer and both.
+  // `sequences` are the model's sequences in a batch. kInvalidArgument: two sequences that must be equal have different
+  // offsets; the error names the layer and both sequences.
   void check(const std::vector<DenseInput>& sequences) const;
 
  private:
@@ -66,9 +68,9 @@ class SequenceGroups {
   std::vector<std::pair<size_t, uint32_t>> flags_;
 };
 
-// The first sample in which the offsets differ; -1: they are equal.
+// Returns the first sample in which the offsets differ; -1: they are equal.
 int64_t first_difference(const Tensor& offsets, const Tensor& others);
-// Rows of a sample.
+// Returns the number of rows of a sample.
 int64_t rows_of(const Tensor& offsets, int64_t sample);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Rows of sequences as a graph of layers takes them.
+// Rows of sequences in the form that a graph of layers takes.
 #pragma once
 
 #include <vector>
@@ -10,12 +10,12 @@ namespace tessera {
 
 class SequenceInputs {
  public:
-  // The rows of each sequence, in their order, in host memory, and the offsets of samples in them. Valid until the next
-  // call.
+  // Returns the rows of each sequence, in host memory, and the offsets of samples in them. The result is valid until
+  // the next call.
   const std::vector<DenseInput>& take(const JaggedTensorDict& sequences);
 
  private:
-  std::vector<Tensor> offsets_;  // int64, which only grow
+  std::vector<Tensor> offsets_;  // int64; they only grow
   std::vector<DenseInput> inputs_;
 };
 

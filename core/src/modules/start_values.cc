@@ -11,8 +11,9 @@ namespace tessera {
 
 namespace {
 
-// Columns [col, col + cols) of the row with this key; two share a hash, of which the lower half is the even one's.
-// Not inlined into wide_columns, where its single values would be made with wide registers, slower.
+// Fills columns [col, col + cols) of the row with this key. Two columns share a hash, and the even column gets the
+// lower half. It is not inlined into wide_columns, because its single values would then be computed in wide registers,
+// which is slower.
 [[gnu::noinline]] void plain_columns(uint64_t row_key, float scale, int64_t col, int64_t cols, float* out) {
   const auto hash = [row_key](int64_t column) {
     return sdk::mixed(row_key + sdk::kGoldenStep * (static_cast<uint64_t>(column) / 2 + 1));
@@ -33,7 +34,8 @@ namespace {
 using StartColumns = void (*)(uint64_t row_key, float scale, int64_t col, int64_t cols, float* out);
 
 #if defined(__x86_64__)
-// The same values, 16 at a time, on processors that multiply eight 64-bit numbers at once: a third of the time.
+// Computes the same values, 16 at a time, on processors that multiply eight 64-bit numbers at once. This takes a third
+// of the time.
 [[gnu::target("avx512f,avx512dq")]] void wide_columns(uint64_t row_key, float scale, int64_t col, int64_t cols,
                                                       float* out) {
   using Hashes [[gnu::vector_size(64)]] = uint64_t;

@@ -1,4 +1,4 @@
-// Start values as tsr_start_formula (abi/kernel.h) says them.
+// Computes start values of rows by tsr_start_formula (abi/kernel.h).
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-// Row `table_row` of the table: its columns from formula.first_col on into out[cols].
+// Writes columns [formula.first_col, formula.first_col + cols) of row `table_row` to `out`.
 void start_row(const tsr_start_formula& formula, int64_t table_row, int64_t cols, float* out);
 
 }  // namespace tessera

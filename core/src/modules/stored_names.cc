@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-using Parts = std::vector<std::string_view>;  // of a name, between its dots
+using Parts = std::vector<std::string_view>;  // parts of a name between its dots
 
 constexpr std::string_view kAny = "*";
 
@@ -64,7 +64,8 @@ std::string idle_name(const ParameterNames& names, const std::vector<std::string
 std::string stored_name(const std::string& layer, const std::string& own, const ParameterNames& names) {
   const Parts name = parts_of(own);
   const std::pair<std::string, std::string>* best = nullptr;
-  for (const auto& pair : names) {  // in the order of characters "*" is before any part, and a part before two
+  // The greatest key is the most specific one: "*" sorts before names, and a key before longer ones.
+  for (const auto& pair : names) {
     if (fits(parts_of(pair.first), name) && (best == nullptr || best->first < pair.first)) best = &pair;
   }
   if (best == nullptr) return layer + "." + own;

@@ -1,4 +1,4 @@
-// The names in checkpoints of a layer's parameters, if the layer has `names` for them.
+// Names of a layer's parameters in checkpoints, if the layer's `names` choose them.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace tessera {
 
-// kInvalidArgument, one sentence: a pair that gives no name.
+// kInvalidArgument: a pair gives no name.
 void check_names(const ParameterNames& names);
 
-// The first of `names` that is of none of the layer's `own`; "": there is none.
+// Returns the first of `names` that matches none of the layer's parameters `own`; "": all match.
 std::string idle_name(const ParameterNames& names, const std::vector<std::string>& own);
 
-// The name of `layer`'s parameter that it calls `own` itself; `names` were checked.
+// Returns the name in checkpoints of the parameter that `layer` itself calls `own`. `names` must have been checked.
 std::string stored_name(const std::string& layer, const std::string& own, const ParameterNames& names);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Which kernel instances there are, and how tables move between them.
+// Decides which kernel instances there are, and moves tables between them.
 #include "modules/table_groups.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// Rows moved at once between kernel instances: bounds the memory that it takes.
+// Number of rows that are moved at once between kernel instances. This bounds the memory that a move takes.
 int64_t rows_at_once(int64_t dim) { return std::max<int64_t>(1, (int64_t{1} << 20) / dim); }
 
 void move_rows(const Lookup& from, int from_index, Lookup& to, int to_index, bool states) {

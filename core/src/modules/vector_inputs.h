@@ -1,4 +1,4 @@
-// Inputs of a graph that are vectors of the data: pretrained vectors of a text or an image.
+// Inputs of a graph that are vectors in the data, such as pretrained vectors of a text or an image.
 #pragma once
 
 #include <string>
@@ -13,10 +13,10 @@ struct VectorInput {
   int64_t width = 0;
 };
 
-// The graph's vectors, in the order of their values. They are the last dense values.
+// Returns the graph's vectors in the order of their values, which are the last dense values.
 std::vector<VectorInput> vectors_of(const ModelGraph& graph);
-// Makes inputs of the last dense values, one for each vector. The input "dense" keeps the others. kInvalidArgument:
-// another input has the name of a vector, or there are fewer dense values.
+// Makes an input of the last dense values for each vector. The input "dense" keeps the other values. kInvalidArgument:
+// another input has a vector's name, or there are fewer dense values.
 void add_vector_inputs(const std::vector<VectorInput>& vectors, ModelGraph& graph);
 
 }  // namespace tessera
