@@ -60,7 +60,7 @@ struct EmbeddingContext::State {
   std::vector<int64_t> output_shape;
   std::vector<int64_t> row_begin;  // by feature, with the end: its first row, if features are one after the other
 
-  // In a variable batch, output row b of feature f comes from its row gather[f][b].
+  // Set for a variable batch: output row b of feature f comes from its row gather[f][b].
   std::vector<Tensor> gather;
 };
 

@@ -21,7 +21,7 @@ double expected_on_wire(const WireBytes& wire, bool gradients, double elements, 
   return bytes(below) + (elements == below ? 0 : (elements - below) / unit * (bytes(above) - bytes(below)));
 }
 
-// One rank's part, as the visitor is told it.
+// Walks along one rank's part of the step.
 struct ExpectedStep::Walk {
   void run() {
     send_ids();
@@ -67,8 +67,8 @@ struct ExpectedStep::Walk {
     }
   }
 
-  // The rows that `owner` sends towards `home` itself: rows of its row routes, and sums of its host's. To a rank of its
-  // host a summed row route also hands the rows for that rank's counterparts on all other hosts.
+  // Visits the rows that `owner` sends towards `home`: rows of its row routes, and sums of its host. If both are on one
+  // host, a summed row route also sends the rows for the homes on other hosts that have this home's local index.
   template <class Body>
   void each_hop(int owner, int home, const Body& body) const {
     const bool same_host = hosts_.of(owner) == hosts_.of(home);

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// Runs of rows are asked for at once.
+// Calls the sharder once for each run of consecutive rows.
 auto unrouting(RowRouterPtr router, size_t shard) {
   return [router = std::move(router), shard](std::span<const int64_t> rows, int64_t* table_rows) {
     for (size_t i = 0, n = 0; i < rows.size(); i += n) {
@@ -31,11 +31,12 @@ LocalShards local_shards(const std::vector<EmbeddingBagConfig>& tables, const Em
     for (size_t s = 0; s < sharding.shards.size(); ++s) {
       const ShardMetadata& where = sharding.shards[s];
       if (where.rank != rank || sharding.is_replicated(s) != replicated)
-        continue;  // one without rows is held, too: it has weights and states of no rows
+        continue;  // a shard without rows stays in the list, with weights and states of no rows
       LookupOptions& o = wanted.emplace_back();
       o.kernel = options.kernel;
       const ComputeKernelName kernel = compute_kernel_name(sharding.compute_kernel);
-      // The gradients of replicated rows are reduced before they are applied, whatever holds the other rows.
+      // Gradients of replicated rows are reduced before they are applied, so they need the kernel `dense`, whatever
+      // kernel has the table's other rows.
       o.compute_kernel = where.replicated && !table.row_format ? TSR_COMPUTE_DENSE : kernel.name;
       o.stream = options.stream;
       o.weight_dtype = table.data_type;

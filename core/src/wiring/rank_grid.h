@@ -1,7 +1,8 @@
 // The way of small messages among many ranks. Rank r is in row r / columns and column r % columns of a grid of all
-// ranks. Towards the owners of rows, a rank first gives each rank of its row what it has for that rank's column. That
-// rank joins what its row has for each other row, and sends it down its column. Rows travel the same way back. So a
-// rank sends a message to each rank of its row and of its column, instead of one to every rank, and data travel twice.
+// ranks. Data for the owners of rows travel in two hops. First a rank sends to each rank of its row the data for that
+// rank's column. Then that rank joins what its row has for each other row, and sends it along its column. Rows travel
+// back the same way. So a rank sends a message to each rank of its row and of its column, instead of one to every rank,
+// and data travel twice.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,9 @@ struct RankGrid {
 
   int rows = 1, columns = 1;
 
-  // The grid with the fewest messages whose rows are whole hosts, or equal parts of a host. Of several, the first one
-  // with the fewest messages to other hosts. One row, in which all exchange directly, if there is no other grid.
+  // Returns the grid with the fewest messages among those whose rows are whole hosts, or equal parts of a host. If
+  // several have the fewest, it is the first one with the fewest messages to other hosts. If there is no such grid, it
+  // is one row, in which all ranks exchange directly.
   static constexpr RankGrid of(int world, int ranks_per_host, JoinExchanges join = JoinExchanges::kAuto) {
     RankGrid best{1, world};
     if (join == JoinExchanges::kNever || (join == JoinExchanges::kAuto && world <= kDirect)) return best;
@@ -39,12 +41,12 @@ struct RankGrid {
   constexpr int rank_at(int row, int column) const { return row * columns + column; }
   constexpr bool same_row(int a, int b) const { return row_of(a) == row_of(b); }
   constexpr bool same_column(int a, int b) const { return column_of(a) == column_of(b); }
-  // Blocks that a rank sends to another one in both hops together.
+  // Number of blocks that a rank sends to another one, over both hops.
   constexpr int blocks_between(int from, int to) const {
     return (same_row(from, to) ? rows : 0) + (!is_direct() && same_column(from, to) ? columns : 0);
   }
-  // The other ranks to which rank 0 sends, and the blocks that it sends to them: in its host, and across hosts. The
-  // numbers are the same for other ranks.
+  // Numbers of ranks to which rank 0 sends, and of blocks that it sends to them: in its host, and across hosts. They
+  // are the same for other ranks.
   struct Peers {
     int ranks = 0, blocks = 0;
   };
@@ -60,13 +62,13 @@ struct RankGrid {
     }
     return out;
   }
-  // Place of the block for `rank` among those that a rank sends: by column, then by row. The blocks of the first hop
-  // arrive by the column of their sender, then by the row of their receiver.
+  // Place of the block for `rank` among the blocks that a rank sends: by column, then by row. Blocks of the first hop
+  // arrive by their sender's column, then by their receiver's row.
   constexpr int64_t place_of(int rank) const { return int64_t{column_of(rank)} * rows + row_of(rank); }
 };
 
-// Sizes of a joined exchange, as one rank knows them: bytes or elements, in whole numbers or expected. What a home and
-// an owner have for each other has the same size in both directions.
+// Sizes of a joined exchange that one rank knows, in bytes or elements. They may be integers, or expected values. The
+// data between a home and an owner have the same size in both directions.
 template <class Number>
 struct JoinedSizes {
   RankGrid grid;

@@ -91,7 +91,7 @@ tsr_route RowRouter::rows_of(std::span<const DLTensor, 3> tensors) const {
 }
 
 void RowRouter::route(std::span<const int64_t> ids, int32_t* row_sets, int64_t* rows) const {
-  std::fill_n(row_sets, ids.size(), -1);  // what it does not write is no row
+  std::fill_n(row_sets, ids.size(), -1);  // an id that the sharder skips then has no row
   std::fill_n(rows, ids.size(), -1);
   const auto n = static_cast<int64_t>(ids.size());
   const DLTensor tensors[] = {vector_of(ids.data(), n), vector_of(row_sets, n), vector_of(rows, n)};
@@ -99,7 +99,8 @@ void RowRouter::route(std::span<const int64_t> ids, int32_t* row_sets, int64_t* 
   AbiError err;
   const plugin::CallScope call(*sharder_, "route", config_.name);
   const tsr_code code = sharder_->api<tsr_sharder>().route(sharder_->self(), &call_for, err.out());
-  if (code != TSR_OK) err.check(code, str_cat(who(), ": route"));  // steps come here: no text where nothing is wrong
+  // A step calls this, so text is only made for an error.
+  if (code != TSR_OK) err.check(code, str_cat(who(), ": route"));
   for (size_t i = 0; i < ids.size(); ++i) {
     const auto k = static_cast<size_t>(row_sets[i]);
     if (k < row_sets_.rows.size() && keeps_ids_ && rows[i] != ids[i]) {
@@ -145,7 +146,7 @@ std::vector<int64_t> RowRouter::unroute(int shard, int64_t first, int64_t count)
 
 std::string RowRouter::who() const { return str_cat("sharder ", sharder_->id(), ", table \"", config_.name, '"'); }
 
-// One id of each stretch of the table, not at equal distances: a sharder may deal rows out by their number.
+// Takes one id of each stretch of the table. Distances vary, because a sharder may deal out rows by their number.
 RowRouter::Sample RowRouter::sample() const {
   const int64_t count = std::min(config_.num_embeddings, kSampled), stretch = config_.num_embeddings / count;
   Sample out;
@@ -169,18 +170,18 @@ uint64_t RowRouter::fingerprint() const {
 
 namespace {
 
-// A usable kernel that serves this compute kernel and makes rows on demand.
+// True if a usable kernel serves this compute kernel and makes rows on demand.
 bool makes_rows_on_demand(const Runtime& runtime, const std::string& kernel, const std::string& compute_kernel) {
   try {
     const ComponentPtr part = runtime.create(TSR_KERNEL_KIND, kernel);
     const tsr_kernel& api = part->api<tsr_kernel>();
     return (api.flags & TSR_KERNEL_ROWS_ON_DEMAND) != 0 && plugin::serves(api, compute_kernel);
-  } catch (const Error&) {  // not usable here: the load report says why
+  } catch (const Error&) {  // not usable here; the load report says why
   }
   return false;
 }
 
-// Others have all rows of a table, which no rank is to hold here.
+// Refuses kernels that do not make rows on demand: they would hold all rows of the table on every rank.
 void check_on_demand(const Runtime& runtime, const RowRouter& router, const std::string& compute_kernel) {
   const std::string name = compute_kernel_name(compute_kernel).name;
   for (const std::string& id : runtime.ids(TSR_KERNEL_KIND)) {

@@ -1,4 +1,4 @@
-// A sharder's route() and unroute() for one table, with the same description of the table in both.
+// Calls a sharder's route() and unroute() for one table, always with the same description of the table.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace tessera {
 
-// The row sets of a table whose rows are routed, as tsr_layout numbers them.
+// The row sets of a table whose rows are routed, numbered as in tsr_layout.
 struct RowSets {
   explicit RowSets(const ParameterSharding& sharding);
   std::vector<int> of_shard;
@@ -23,27 +23,28 @@ struct RowSets {
 
 class RowRouter {
  public:
-  // The hosts of the ranks that the plan is for.
+  // The ranks and hosts that the plan is for.
   struct World {
     int ranks = 1, local_ranks = 1;
     int device_type = kDLCPU;
   };
-  // kFailedPrecondition when the sharder has no route().
+  // kFailedPrecondition: the sharder has no route().
   RowRouter(ComponentPtr sharder, const EmbeddingBagConfig& table, const ParameterSharding& sharding,
             const World& world);
   RowRouter(const RowRouter&) = delete;
 
-  // Rows keep their ids (TSR_SHARDER_KEEPS_IDS): the local row of an id is the id.
+  // True if rows keep their ids (TSR_SHARDER_KEEPS_IDS): the local row of an id is the id.
   bool keeps_ids() const { return keeps_ids_; }
   int32_t row_set(int shard) const { return row_sets_.of_shard[static_cast<size_t>(shard)]; }
-  // Row set and row there of every id; asks for no memory. kInternal when the sharder names a row that does not exist,
-  // or none.
+  // Finds every id's row set and its row there. Allocates nothing. kInternal: the sharder names no row, or one that
+  // does not exist.
   void route(std::span<const int64_t> ids, int32_t* row_sets, int64_t* rows) const;
-  // The ids behind rows [first, first + count) of a shard. kInternal where route() does not take each of them back:
-  // the row sets have as many rows as the table, so once this was asked for all rows, no two ids share one.
+  // Returns the ids of rows [first, first + count) of a shard. kInternal: route() does not map each of them back to its
+  // row. All row sets together have as many rows as the table. So if this succeeds for all rows, no two ids share a
+  // row.
   std::vector<int64_t> unroute(int shard, int64_t first, int64_t count) const;
 
-  // The targets of some of the table's ids: all of a small table, otherwise so many.
+  // Row sets and rows for a sample of the table's ids: all ids of a small table, otherwise this many.
   static constexpr int64_t kSampled = 65536;
   struct Sample {
     std::vector<int64_t> ids;  // ascending
@@ -51,7 +52,7 @@ class RowRouter {
     std::vector<int64_t> rows;
   };
   Sample sample() const;
-  uint64_t fingerprint() const;  // of the sample: equal on all ranks, or the sharder is wrong
+  uint64_t fingerprint() const;  // over the sample; if it differs between ranks, the sharder is wrong
 
   const EmbeddingBagConfig& table() const { return config_; }
   std::string who() const;  // `sharder acme.hot, table "item"`

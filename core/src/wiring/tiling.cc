@@ -29,7 +29,8 @@ struct Edge {
   }
 };
 
-// Sweeps over rows with the open rectangles ordered by column. The first overlapping pair, if any.
+// Sweeps over the rows, with the open rectangles ordered by column. Returns the first overlapping pair, if there is
+// one.
 std::optional<std::pair<size_t, size_t>> overlap(std::span<const tsr_rectangle> rectangles) {
   std::vector<Edge> edges;
   edges.reserve(2 * rectangles.size());
@@ -61,7 +62,7 @@ std::optional<std::pair<size_t, size_t>> overlap(std::span<const tsr_rectangle> 
 }  // namespace
 
 std::string text_of(const tsr_rectangle& r) {
-  // Sums in uint64: what is printed may be nonsense from a plugin, and must not overflow.
+  // Adds in uint64, because a plugin's numbers may be nonsense, and the addition must not overflow.
   const auto end = [](int64_t begin, int64_t n) {
     return static_cast<int64_t>(static_cast<uint64_t>(begin) + static_cast<uint64_t>(n));
   };
@@ -93,7 +94,7 @@ std::string why_not_tiling_routed(std::span<const tsr_rectangle> rectangles, int
     if (r.cols < cols) rows_of[{r.col, r.cols}];
   }
   if (rows_of.empty()) rows_of[{0, cols}];
-  for (const tsr_rectangle& r : rectangles) {  // one of all columns is in every block
+  for (const tsr_rectangle& r : rectangles) {  // a rectangle with all columns is in every block
     for (auto& [columns, row_sets] : rows_of) {
       if (r.cols == cols || columns == std::pair(r.col, r.cols)) row_sets.push_back(r.rows);
     }

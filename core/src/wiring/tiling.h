@@ -1,4 +1,4 @@
-// Do rectangles tile a table?
+// Checks that rectangles tile a table.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,13 @@
 
 namespace tessera {
 
-// Empty when the rectangles cover every cell of rows x cols once; otherwise a sentence about what is wrong. Rectangles
+// Returns a sentence about what is wrong; empty: the rectangles cover every cell of rows x cols once. Rectangles
 // without rows are allowed.
 std::string why_not_tiling(std::span<const tsr_rectangle> rectangles, int64_t rows, int64_t cols);
 
-// The same for TSR_ROWS_ROUTED, where `rows` only counts: pieces with equal columns are the row sets, which add up to
-// all rows and are the same in each of these column blocks, and the blocks tile the width.
+// Does the same for TSR_ROWS_ROUTED, where rectangles begin at row 0 and only their number of rows counts. Rectangles
+// of equal columns form a column block. Column blocks must tile the width, must all have the same row sets, and the
+// rows of the sets must add up to the table's.
 std::string why_not_tiling_routed(std::span<const tsr_rectangle> rectangles, int64_t rows, int64_t cols);
 
 // "rows [0, 10) x columns [0, 64)"

@@ -14,8 +14,8 @@ namespace {
 
 using Combine = ParameterSharding::Combine;
 
-// Shards by column block, each block's in row order. Of replicated shards the first counts, in every block. Shards
-// without rows count only if route() numbers them.
+// Groups shards by column block, and sorts each block's shards by row. The first replicated shard is in every block.
+// Shards without rows count only if route() numbers them.
 std::map<std::pair<int64_t, int64_t>, std::vector<int>> column_blocks(const ParameterSharding& sharding) {
   std::map<std::pair<int64_t, int64_t>, std::vector<int>> blocks;
   std::vector<size_t> counted;
@@ -48,7 +48,7 @@ int64_t uniform_block(const std::vector<int64_t>& begins) {
   return begins.back() - begins[begins.size() - 2] <= block ? block : 0;
 }
 
-// Exact for ids and blocks below 2^32.
+// The result is exact for ids and blocks below 2^32.
 uint64_t reciprocal_of(int64_t block, int64_t table_rows) {
   if (block < 2 || table_rows > int64_t{1} << 32) return 0;
   return ~uint64_t{0} / static_cast<uint64_t>(block) + 1;
@@ -62,7 +62,7 @@ void check_tiling(const EmbeddingBagConfig& table, const ParameterSharding& shar
          ") does not fit: ", why);
   };
   if (sharding.shards.empty()) refuse("it has no shards");
-  std::vector<int> replicated_on;  // ranks
+  std::vector<int> replicated_on;  // ranks that have the replicated rows
   const ShardMetadata* replicated = nullptr;
   for (size_t i = 0; i < sharding.shards.size(); ++i) {
     const ShardMetadata& s = sharding.shards[i];
@@ -185,7 +185,7 @@ Ranges ranges_of(const ParameterSharding& sharding, const std::vector<int>& shar
 void Wiring::add_id_routes(int table_feature, const ParameterSharding& sharding, const RowRouterPtr& router,
                            int64_t table_rows) {
   TableFeature& feature = table_features_[table_feature];
-  std::map<std::vector<int64_t>, int> row_split_of;      // column blocks with equal ranges share one
+  std::map<std::vector<int64_t>, int> row_split_of;      // column blocks with equal ranges share a row split
   std::map<std::tuple<int, int, int>, int> id_route_of;  // (row split, range, rank)
   for (const auto& [columns, shards] : column_blocks(sharding)) {
     const auto [begins, shard_of] = ranges_of(sharding, shards, table_rows);
@@ -265,7 +265,7 @@ void Wiring::order_by_rank() {
   }
 }
 
-// The first row split of a table feature finds the ids of replicated rows; its other ones send them nowhere.
+// The first row split of a table feature finds the ids of replicated rows; its other row splits send these ids nowhere.
 void Wiring::number_replicated_rows() {
   for (RowSplit& split : row_splits_) {
     if (split.replicated_range >= 0)
@@ -287,7 +287,7 @@ void Wiring::find_single_routes() {
   }
 }
 
-// Row routes of one table feature, host and column block. A row route that is alone there has nothing to be added to.
+// Finds the row routes of one table feature, host and column block. A row route that is alone there needs no sum.
 void Wiring::find_host_sums(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan) {
   std::vector<bool> is_summed;  // by table
   for (const EmbeddingBagConfig& t : tables) is_summed.push_back(plan.at(t.name).combine == Combine::kHostSum);
@@ -310,10 +310,10 @@ void Wiring::find_host_sums(const std::vector<EmbeddingBagConfig>& tables, const
   }
 }
 
-// Sorted by table feature, then columns, then the first row: the row routes, and the sums of hosts that others get in
-// their place.
+// Sorts arrivals by table feature, then columns, then first row: the row routes, and the host sums that replace row
+// routes for homes on other hosts.
 void Wiring::order_arrivals() {
-  std::vector<std::pair<int, Arrival>> found = replicated_arrivals_;  // range of the row split
+  std::vector<std::pair<int, Arrival>> found = replicated_arrivals_;  // by range of the row split
   const auto range_of = [&](int row_route) { return id_routes_[row_routes_[row_route].id_route].range; };
   for (size_t i = 0; i < row_routes_.size(); ++i) {
     const RowRoute& row_route = row_routes_[i];
@@ -366,7 +366,7 @@ RankWiring::RankWiring(const Wiring& all, int r, const PlacesRows& places_rows)
     for (size_t i = begin; i < end; ++i) {
       Arrival& a = arrivals[i];
       if (a.row_route < 0 || all.id_routes()[all.row_routes()[a.row_route].id_route].rank != rank) continue;
-      // Either of the first two may be there first.
+      // Addition commutes, so the local row may be either of the first two.
       a.is_local = sums && !taken && i < begin + 2 && places_rows(all.row_routes()[a.row_route]);
       taken = taken || a.is_local;
       if (!a.is_local) local_rows[id_route_of(a)] = false;

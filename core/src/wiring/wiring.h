@@ -1,8 +1,9 @@
-// The wiring: the plan, turned into what a step needs. Id routes say which ids go to which rank, row routes which rows
-// come back.
+// The wiring: the plan in the form that a step needs. Id routes say which ids go to which rank, row routes say which
+// rows come back.
 //
-// The wiring depends only on tables, plan and hosts, so that a step can be executed, priced and counted from the same
-// object. It is equal on every rank; RankWiring is what one rank sees of it. Data-parallel tables take no part.
+// The wiring depends only on tables, plan and hosts. So the same object serves to run a step, to estimate its cost, and
+// to count its bytes. It is equal on every rank; RankWiring is one rank's view of it. Data-parallel tables take no
+// part.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,7 @@ struct TableFeature {
   int64_t col = 0;              // first column in the pooled output
   bool data_parallel = false;   // the table is data-parallel: it is looked up where the batch is
   int replicated_rows = -1;     // index into Wiring::replicated_rows(); -1: the table has none
-  bool starts_at_zero = false;  // no row route writes all rows of its columns: all add to zeros
+  bool starts_at_zero = false;  // no row route writes all rows of its columns, so all of them add to zeros
 };
 
 // The ids of one table feature on their way to one rank: those in [row, row + rows), sent as id - row. Column shards of
@@ -51,13 +52,13 @@ struct RowRoute {
   int host_sum = -1;   // index into Wiring::host_sums if its rows are summed inside the host before they leave it
 };
 
-// Row routes of the same columns on one host whose rows are added there before they cross to another host. The sum is
-// made by the rank of that host whose local index is that of the batch's rank.
+// Row routes of the same columns on one host whose rows are added up there before they cross to another host. The sum
+// for a home is made by the rank of that host that has the home's local index.
 struct HostSum {
   int table_feature = 0;
   int host = 0;
   int64_t col = 0, cols = 0;
-  bool first = false;           // one of its row routes is
+  bool first = false;           // one of its row routes is `first`
   std::vector<int> row_routes;  // ascending
 };
 
@@ -72,18 +73,18 @@ struct Arrival {
   int replicated_rows = -1;  // these columns of rows that were looked up here
   bool is_local = false;     // its rows are local rows: see RankWiring::local_rows
 };
-// [begin, the result) of arrivals cover the same columns.
+// Returns the end of the arrivals from `begin` on that cover the same columns.
 size_t end_of_columns(const std::vector<Arrival>& arrivals, size_t begin);
 
-// The rows of a table that every rank has. Their ids stay where the batch is. To its home such a table feature has one
-// more id route, with a number after those of the id routes (Wiring::replicated_route).
+// The rows of a table that every rank has. Their ids stay at the home. Each home has one more id route for such a table
+// feature, which Wiring::replicated_route numbers after the others.
 struct ReplicatedRows {
   int table_feature = 0;
   int64_t rows = 0;  // on each rank
 };
 
-// How the exchange sees the ranks: rank r is number r % ranks on host r / ranks. Without host sums all ranks are taken
-// for one host, and everything travels in one hop.
+// The exchange's view of the ranks: rank r is number r % ranks on host r / ranks. Without host sums all ranks are
+// treated as one host, and everything travels in one hop.
 struct HostGrid {
   int count = 1;
   int ranks = 1;  // per host
@@ -91,36 +92,38 @@ struct HostGrid {
   int local(int rank) const { return rank % ranks; }
 };
 
-// How the rows of a table feature are divided: range k gets ids in [begins[k], begins[k + 1]), or what `router` says.
+// The division of a table feature's rows: range k has the ids in [begins[k], begins[k + 1]), or those that `router`
+// sends there.
 struct RowSplit {
   int table_feature = 0;
-  std::vector<int64_t> begins;              // ascending, the last one is the row count
-  int64_t block = 0;                        // all ranges but the last have this size: id / block; 0: search
-  uint64_t reciprocal = 0;                  // of block: id / block is (id * reciprocal) >> 64; 0: divide
-  std::vector<std::vector<int>> id_routes;  // of each range
-  std::vector<int> single;    // of each range, where all have one id route at most (-1: no rows); otherwise empty
+  std::vector<int64_t> begins;  // ascending; the last one is the number of rows
+  int64_t block = 0;  // if all ranges except the last have this size, an id's range is id / block; 0: search `begins`
+  uint64_t reciprocal = 0;  // replaces the division by `block`: id / block is (id * reciprocal) >> 64; 0: divide
+  std::vector<std::vector<int>> id_routes;  // by range
+  std::vector<int> single;    // by range: its only id route, or -1 without rows; empty if some range has several
   int replicated_range = -1;  // the range of the replicated rows: its id route is Wiring::replicated_route
-  bool routed = false;        // instead of by range: the sharder says which shard holds an id
-  RowRouterPtr router;        // that asks it; null where the wiring was given none
-  // Every id of the table feature goes to all id routes, as it is.
+  bool routed = false;        // the sharder says which shard has an id; ranges do not
+  RowRouterPtr router;        // calls the sharder; null if the wiring was made without routers
+  // True if every id of the table feature goes to all id routes unchanged.
   bool is_whole() const { return begins.size() == 2 && !routed; }
 };
 
 struct WiringOptions {
-  bool sequence = false;  // rows are not pooled, so that there is nothing to sum inside a host
+  bool sequence = false;  // rows are not pooled, so nothing is summed inside a host
   // Routers by table; null if rows are ranges. Empty: the wiring is not for routing ids.
   std::vector<RowRouterPtr> routers = {};
 };
 
 class Wiring {
  public:
-  // kInvalidArgument where the plan does not fit the tables or the world: the sentence names the table.
+  // kInvalidArgument: the plan does not fit the tables or the world. The error names the table.
   Wiring(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan, HostGrid hosts,
          const WiringOptions& options = {});
 
   const std::vector<TableFeature>& table_features() const { return table_features_; }
   const std::vector<RowSplit>& row_splits() const { return row_splits_; }
-  // Ordered by rank; those of rank r are [id_route_begin(r), id_route_begin(r + 1)). So are row routes.
+  // Id routes are ordered by rank: those of rank r are [id_route_begin(r), id_route_begin(r + 1)). Row routes are
+  // ordered in the same way.
   const std::vector<IdRoute>& id_routes() const { return id_routes_; }
   const std::vector<RowRoute>& row_routes() const { return row_routes_; }
   int id_route_begin(int rank) const { return id_route_begin_[rank]; }
@@ -131,17 +134,17 @@ class Wiring {
   size_t replicated_route(int replicated_rows) const {
     return id_routes_.size() + static_cast<size_t>(replicated_rows);
   }
-  // Ordered by host; those of host h are [host_sum_begin(h), host_sum_begin(h + 1)).
+  // Host sums are ordered by host: those of host h are [host_sum_begin(h), host_sum_begin(h + 1)).
   const std::vector<HostSum>& host_sums() const { return host_sums_; }
   int host_sum_begin(int host) const { return host_sum_begin_[host]; }
-  // Id routes that feed the sums of a host, ascending.
+  // Returns the id routes whose rows a host sums, ascending.
   const std::vector<int>& summed_routes(int host) const { return summed_routes_[host]; }
-  // The arrivals at `rank`, by table feature, then columns, then rows: a `first` arrival comes before those that add to
-  // it.
+  // Returns the arrivals at `rank`, by table feature, then columns, then rows. A `first` arrival comes before those
+  // that add to it.
   std::vector<Arrival> arrivals(int rank) const;
   bool sequence() const { return sequence_; }
   int64_t output_width() const { return output_width_; }
-  // The width of every row that travels; 0: they are not of one width.
+  // Returns the width of the rows that travel; 0: widths differ.
   int64_t row_elements() const;
 
  private:
@@ -166,13 +169,14 @@ class Wiring {
   std::vector<HostSum> host_sums_;
   std::vector<int> host_sum_begin_;
   std::vector<std::vector<int>> summed_routes_;  // by host
-  std::vector<Arrival> in_order_;                // all that reaches any rank
+  std::vector<Arrival> in_order_;                // the arrivals at any rank
   int64_t output_width_ = 0;
 };
 
-// The wiring as one rank sees it, which is owner of its shards and home of its batch.
+// One rank's view of the wiring. The rank is owner of its shards and home of its batch.
 struct RankWiring {
-  // Tells if the kernel of an own row route can write rows to the output, and read gradients there; null: none can.
+  // True if the kernel of one of this rank's row routes can write rows to the output, and read gradients there; null:
+  // no kernel can.
   using PlacesRows = std::function<bool(const RowRoute&)>;
   RankWiring(const Wiring& wiring, int rank, const PlacesRows& places_rows = nullptr);
 
@@ -182,10 +186,10 @@ struct RankWiring {
   const int first_id_route, num_id_routes;    // as owner
   const int first_row_route, num_row_routes;  // as owner
   std::vector<Arrival> arrivals;              // as home, in their order
-  // One flag for each own id route: the rows for the own samples are local rows, which need not travel. The lookup
-  // writes them to the output, and others of the same columns are added there, which must not change the order of a sum
-  // in any bit. The update reads their gradients where the caller has them. Row routes of one id route are all local,
-  // or none is.
+  // One flag for each of this rank's id routes: its rows for this rank's samples are local rows, which need not travel.
+  // The lookup writes them to the output, and arrivals of the same columns are added there. That must not change the
+  // order of a sum in any bit. The update reads their gradients from the caller's memory. The row routes of one id
+  // route are either all local or none is.
   std::vector<bool> local_rows;
 };
 
