@@ -627,8 +627,8 @@ TEST_F(BenchSession, WhatCannotBeIsOneSentenceBeforeAnythingIsMeasured) {
   }
 }
 
-// The shipped files fit the benches: a page that cannot be written is reported after all options are read, and before
-// anything is measured.
+// The benches read the shipped workload files. Each run here names a page that cannot be written, which is reported
+// after all options are read and before anything is measured.
 TEST(BenchWorkloads, ShippedFilesAreRead) {
   int seen = 0;
   for (const auto& entry : std::filesystem::directory_iterator(TESSERA_CONFIGS "/bench")) {

@@ -382,8 +382,8 @@ class Scores {
   int64_t done_ = 0;
 };
 
-// The reader and the encoding for standard input that works as data comes; no reader if none can, or if all data is
-// needed first.
+// Returns the reader and the encoding for standard input whose rows arrive over time. Without a reader: no reader can
+// do that, or the job needs all data before it can answer.
 Lines pipe_lines(const PredictArguments& a, const Session& session) {
   if (is_bare(a) && session.model().encoding.empty() && !wants_items(a)) return session.lines;
   if (!a.config.empty() || a.part == "test" || wants_items(a)) return {};

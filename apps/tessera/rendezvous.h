@@ -44,10 +44,10 @@ class Rendezvous {
   // Tells the others that this node is ready for the next start, preferably with `ranks` ranks and at most `most`. The
   // job needs `least_world` ranks in all.
   void come(int ranks, int most, int least_world);
-  // Call this repeatedly until it returns the start that this node is in. Throws kDeadlineExceeded if too few nodes
-  // have come.
+  // Returns the next start that includes this node; unset: not yet, so call it again. Throws kDeadlineExceeded if too
+  // few nodes have come.
   std::optional<JobStart> meet();
-  // The job's status, if the other nodes have ended it without this node, which is not in their last start.
+  // Returns the job's status if the job has ended in a start that left this node out.
   std::optional<int> ended() const;
 
   // Call this once a second while the ranks run. Returns a node of this start that has left before its ranks were done.

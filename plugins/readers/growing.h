@@ -73,10 +73,10 @@ class Growing : public tessera::sdk::ArrivingReader {
   std::vector<int64_t> blocks_;            // rows per block
   int64_t rows_ = 0, row_ = 0;             // rows of the file; rows taken of it
   size_t block_ = 0;                       // block that row_ is in
-  int64_t in_block_ = 0;                   // rows taken of that block
-  bool read_ = false;                      // values_ are those of that block
-  std::vector<tsr_reader_values> values_;  // of the block
-  std::vector<tsr_reader_values> handed_;  // the rest of them
+  int64_t in_block_ = 0;                   // rows of that block that were taken
+  bool read_ = false;                      // values_ has that block's values
+  std::vector<tsr_reader_values> values_;  // the block's values
+  std::vector<tsr_reader_values> handed_;  // values of the rows that were not taken yet
   std::vector<double> times_;
 };
 

@@ -35,7 +35,8 @@ class Linear : public Module {
         y[n * out_ + o] = sum;
       }
     }
-    // Backward needs the inputs alone, which the caller keeps; the context only has to be one.
+    // The backward needs only the inputs, which the caller keeps. So there is nothing to store, and any pointer except
+    // NULL can serve as the context.
     if (context != nullptr) *context = reinterpret_cast<tsr_module_context*>(this);
   }
 

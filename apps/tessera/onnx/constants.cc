@@ -21,7 +21,7 @@ using Constants = std::vector<const OnnxConstant*>;
 
 constexpr int64_t kMostFolded = int64_t{1} << 26;  // elements of a constant that is made of others
 
-// The number of elements; -1: it is beyond what a file can have.
+// Returns the number of elements; -1: more than a file can have.
 int64_t elements_of(const std::vector<int64_t>& shape) {
   int64_t out = 1;
   for (const int64_t size : shape) {
@@ -39,7 +39,7 @@ void append_raw(const std::string& raw, std::vector<double>& out) {
   }
 }
 
-// The bytes of a tensor that lies in a file beside the model, of which a directory is no part.
+// Reads the bytes of a tensor from a file beside the model. An absolute name, or one with "..", is refused.
 std::string external_bytes(const onnx::TensorProto& tensor, const std::string& file) {
   std::map<std::string, std::string> entries;
   for (const onnx::StringStringEntryProto& entry : tensor.external_data()) entries[entry.key()] = entry.value();
@@ -68,7 +68,7 @@ std::string external_bytes(const onnx::TensorProto& tensor, const std::string& f
   return out;
 }
 
-// Appends the elements of raw bytes; false: the type has no numbers.
+// Appends the elements in raw bytes. False: the type is not one of numbers.
 bool append_elements(const std::string& raw, int type, OnnxConstant& out) {
   std::vector<double>& to = out.values;
   switch (type) {
@@ -101,7 +101,7 @@ bool append_elements(const std::string& raw, int type, OnnxConstant& out) {
   return out.integers = true;
 }
 
-// Sizes that the file does not know.
+// True for sizes that the file leaves open.
 bool is_open_size(double value) { return std::abs(value) >= -kBatchSize; }
 
 // An index of `to`'s elements into `from`, which is broadcast to it.
@@ -119,7 +119,7 @@ size_t broadcast_index(const std::vector<int64_t>& from, const std::vector<int64
   return index;
 }
 
-// `sizes`: sizes that the file does not know may be multiplied.
+// `sizes`: open sizes may be multiplied.
 Folded elementwise(const Constants& in, const std::function<double(double, double)>& f, bool sizes = false) {
   if (in.size() != 2) return std::nullopt;
   const OnnxConstant &a = *in[0], &b = *in[1];
@@ -185,7 +185,7 @@ Folded reshaped(const Constants& in) {
   return elements_of(shape) == count ? Folded(out) : std::nullopt;
 }
 
-// Adds dimensions of one element, or removes them, of which `shape` can have two.
+// Adds dimensions of one element, or removes them.
 Folded other_rank(const onnx::NodeProto& node, const Constants& in) {
   OnnxConstant out = *in.at(0);
   std::vector<int64_t> axes = integers_attribute(node, "axes");

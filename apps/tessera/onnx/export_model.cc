@@ -16,11 +16,11 @@ namespace tessera::cli {
 namespace {
 
 constexpr int64_t kOpset = 17, kIrVersion = 8;
-constexpr int64_t kMostBytes = int64_t{2000} << 20;  // of a file: protobuf ends at 2 GiB
+constexpr int64_t kMostBytes = int64_t{2000} << 20;  // in one file, because protobuf ends at 2 GiB
 
 using Parameters = std::vector<std::map<std::string, Tensor>>;  // of each layer, by its own names
 
-// Layers know their parameters by other names than checkpoints do.
+// Returns parameters by the names that layers use, which are not those of checkpoints.
 Parameters parameters_of(const Runtime& runtime, const InferenceModel& model) {
   ModelGraph own = model.graph;
   for (LayerSpec& layer : own.layers) layer.names.clear();
@@ -51,7 +51,7 @@ class ModelWriter {
     outputs_.resize(model.graph.layers.size());
   }
 
-  // The values of the heads' layers; each layer behind those that it takes.
+  // Returns the values of the heads' layers. Each layer is written after those whose values it takes.
   std::vector<OnnxValue> heads() {
     for (const size_t layer : wiring_.order) write(layer);
     std::vector<OnnxValue> out;
@@ -77,7 +77,7 @@ class ModelWriter {
       layer.parameters[name] = {g_.tensor(str_cat(spec.name, '.', name), tensor), {shape.begin(), shape.end()}};
     }
     for (const GraphLink& link : wiring_.inputs[index]) layer.inputs.push_back(value(link));
-    layer.ignore({"precision", "init_std"});  // a file says nothing of rounding products, nor of start values
+    layer.ignore({"precision", "init_std"});  // the file does not say how products are rounded, nor how values start
     for (OnnxValue& input : layer.inputs) input.probability.clear();  // it is not that of the layer's output
     outputs_[index] = writer->second(layer);
     layer.finish();
@@ -93,7 +93,7 @@ class ModelWriter {
   std::map<size_t, OnnxValue> inputs_;  // by index of ModelGraph::inputs
 };
 
-// A head's answer: the last row of a sequence, the sigmoid of a logit.
+// Returns a head's answer: the last row of a sequence, or the sigmoid of a logit.
 std::string answer(GraphWriter& g, OnnxValue value, const ModelOutput& output) {
   if (value.rows) {
     OnnxLayer last(g, output.name, "last_row", "{}");
@@ -106,7 +106,8 @@ std::string answer(GraphWriter& g, OnnxValue value, const ModelOutput& output) {
   return value.probability.empty() ? g.node("Sigmoid", {value.name}) : value.probability;
 }
 
-// Drops nodes and constants that no output depends on. Nodes come after those that they take.
+// Drops nodes and constants that no output depends on. It goes backward, because nodes come after those whose values
+// they take.
 void drop_unused(onnx::GraphProto& graph) {
   std::set<std::string> used;
   for (const onnx::ValueInfoProto& out : graph.output()) used.insert(out.name());

@@ -57,8 +57,8 @@ std::string FeatureWriter::dequantized(size_t table) {
   return g_.external(name, {rows.size(0), rows.size(1)}, std::filesystem::path(data_file_).filename(), offset, bytes);
 }
 
-// The row of each id, and in *valid whether it has one: bool [batch, length]. An id that a request may not have makes
-// the runtime fail, because its row is behind the last one.
+// Returns the row of each id, and in *valid whether the id has a row: bool [batch, length]. An id that requests may not
+// have gets a row after the last one, which makes the runtime fail.
 std::string FeatureWriter::index_of(size_t table, const Ids& ids, std::string* valid) {
   const EmbeddingBagConfig& config = model_.tables[table].config;
   if (config.any_id || (config.remapping && !config.remapping->is_array()))
@@ -123,7 +123,7 @@ OnnxValue FeatureWriter::looked_up(const Part& part) {
   return {out, config.embedding_dim};
 }
 
-// The pooled values of some features, which lie side by side.
+// Returns the pooled values of features that are adjacent columns.
 OnnxValue FeatureWriter::pooled_columns(const GraphInput& in) {
   GraphWriter::Names names;
   int64_t at = in.column;

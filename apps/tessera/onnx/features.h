@@ -13,27 +13,27 @@ namespace tessera::cli {
 
 enum class TablePlace {
   kInside,   // in the model's file
-  kBeside,   // in a file FILE.data, for models beyond 2 GB
-  kOutside,  // nowhere: the looked-up rows are inputs
+  kBeside,   // in a file FILE.data beside it, for models beyond 2 GB
+  kOutside,  // in no file: the looked-up rows are inputs
 };
 
-// Makes inputs as layers ask for them, so that a model has only those that its heads need.
+// Makes an input when a layer first asks for it, so that a model has only the inputs that its heads need.
 class FeatureWriter {
  public:
-  // `data_file`: path of the file for kBeside. `columns`: makes rows and dense values of columns; null: they are the
-  // inputs. It must outlive this.
+  // `data_file`: path of the file for kBeside. `columns`: computes rows and dense values from columns, and must outlive
+  // this; null: they are the inputs.
   FeatureWriter(GraphWriter& graph, const InferenceModel& model, TablePlace place, std::string data_file,
                 ColumnWriter* columns);
 
   OnnxValue input(const GraphInput& in);
 
  private:
-  struct Ids {  // of a feature: int64 [batch, length]
+  struct Ids {  // ids of a feature: int64 [batch, length]
     std::string ids;
     std::shared_ptr<const Rows> rows;
     std::string weights;  // float32 [batch, length]; empty: all 1
   };
-  // A table's part for one of its features. Sequences have one value each, others a column in the pooled values.
+  // A table's rows for one of its features. A sequence is a value of its own; others are columns of the pooled values.
   struct Part {
     size_t table;
     std::string feature;

@@ -22,7 +22,7 @@ namespace tessera::cli {
 // Types of values, with the numbers of onnx::TensorProto.
 enum class OnnxType : int32_t { kFloat = 1, kInt64 = 7, kString = 8, kDouble = 11 };
 
-// Every function that adds something returns the name of the new value, by which other nodes take it.
+// Functions that add a value return its name, by which nodes take it.
 class GraphWriter {
  public:
   using Names = std::vector<std::string>;
@@ -32,13 +32,13 @@ class GraphWriter {
   // `graph` must outlive the writer.
   explicit GraphWriter(onnx::GraphProto& graph) : graph_(graph) {}
 
-  // A node with one output.
+  // Adds a node with one output.
   std::string node(const char* op, const Names& inputs, const Attributes& attributes = {});
-  // A node with several outputs.
+  // Adds a node with several outputs.
   Names split(const std::string& value, int64_t axis, const std::vector<int64_t>& sizes);
-  // The value gets this name in the graph's outputs.
+  // Makes the value an output of the graph, under this name.
   void output(const std::string& value, const std::string& name, const std::vector<std::string>& shape);
-  // The place of each text among the words, from 1; 0: it is none of them; -1: it is empty.
+  // Returns each text's place among the words, from 1; 0: it is not among them; -1: it is empty.
   std::string label_encoder(const std::string& text, const std::vector<std::string>& words);
   // A shape has numbers, and names of dimensions that a caller chooses.
   std::string input(const std::string& name, OnnxType type, const std::vector<std::string>& shape);
@@ -48,7 +48,7 @@ class GraphWriter {
   std::string number(double value);                          // float32 []
   std::string doubles(const std::vector<double>& values);    // float64 [n]
   std::string tensor(const std::string& name, const Tensor& values);
-  // The same with its values in a file beside the model: `bytes` of them from `offset` on.
+  // Adds a constant whose values are in a file beside the model: `bytes` bytes from `offset` on.
   std::string external(const std::string& name, const std::vector<int64_t>& shape, const std::string& file,
                        int64_t offset, int64_t bytes);
 
@@ -68,7 +68,7 @@ class GraphWriter {
   }
   std::string minimum(const std::string& a, const std::string& b) { return node("Min", {a, b}); }
   std::string maximum(const std::string& a, const std::string& b) { return node("Max", {a, b}); }
-  // Values are joined along an axis; one value is itself.
+  // Joins values along an axis. A single value stays as it is.
   std::string concat(const Names& values, int64_t axis = -1) {
     return values.size() == 1 ? values[0] : node("Concat", values, {{"axis", axis}});
   }

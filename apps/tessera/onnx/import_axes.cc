@@ -10,7 +10,7 @@
 namespace tessera::cli {
 namespace {
 
-// A size as a constant has it: times the number of samples, of rows, or of both.
+// A size in a constant: a number times the number of samples, of rows, or of both.
 struct OpenSize {
   bool batch = false, length = false;
   int64_t number = 1;
@@ -31,7 +31,7 @@ Axes flattened(const std::vector<Axes>& dims) {
   return out;
 }
 
-// Takes the axes of one dimension from the front or the back of those that are left.
+// Takes the axes of one dimension from the front or the back of the remaining axes.
 class Taker {
  public:
   Taker(ImportValue& x, bool front) : x_(x), front_(front) {}
@@ -64,7 +64,7 @@ class Taker {
   }
 
  private:
-  // One part of the width becomes two, of which the first has `outer` places.
+  // Splits a part of the width in two. The first one has `outer` places.
   void split(std::deque<int>& left, size_t part, int64_t outer) {
     const int inner = static_cast<int>(part) + 1;
     x_.factors.insert(x_.factors.begin() + inner, x_.factors[part] / outer);

@@ -1,5 +1,5 @@
-// The axes of a sequence while the nodes of an ONNX file are read: programs split its width into heads, turn it, and
-// join the batch with others.
+// Tracks the axes of a sequence while the nodes of an ONNX file are read. Programs split its width into heads,
+// transpose it, and join the batch with other axes.
 #pragma once
 
 #include <vector>
@@ -13,20 +13,21 @@ inline constexpr int kLengthAxis = -2;
 
 using Axes = std::vector<int>;
 
-// [batch, length, width] of a sequence, in whatever order it was before.
+// Makes the shape [batch, length, width] of a sequence, whatever its order was before.
 void begin_axes(ImportValue& x);
-// The parts of the width in the order of the columns.
+// Returns the parts of the width in the order of the columns.
 Axes all_parts(const ImportValue& x);
 // True if the last dimension has all columns in order, so that a layer may compute each row by itself.
 bool ends_in_columns(const ImportValue& x);
 // True if the shape is [batch, length, width].
 bool is_in_order(const ImportValue& x);
-// The size of a dimension, as a constant has it: a product of kBatchSize, kLengthSize and a number.
+// Returns the size of a dimension in the form of a constant: a product of kBatchSize, kLengthSize and a number.
 double size_of(const ImportValue& x, const Axes& dimension);
-// Another shape of the same elements in the same order; false: the sizes do not divide it so.
+// Gives the same elements another shape, in the same order. False: the sizes do not divide the axes.
 bool reshape_axes(ImportValue& x, const std::vector<double>& sizes);
-// The number of heads of [batch, heads, length, width / heads], or with `turned` of [batch, heads, width / heads,
-// length]; the batch and the heads may be one dimension, or there may be no heads. 0: it has another shape.
+// Returns the number of heads if the shape is [batch, heads, length, width / heads] or, with `turned`, [batch, heads,
+// width / heads, length]. The batch and the heads may be one dimension, or there may be no heads. 0: it has another
+// shape.
 int64_t heads_of(const ImportValue& x, bool turned);
 
 }  // namespace tessera::cli

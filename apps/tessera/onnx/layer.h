@@ -1,7 +1,7 @@
-// A layer on its way into an ONNX graph: its options, parameters and inputs.
+// A layer that is being written into an ONNX graph: its options, parameters and inputs.
 //
-// A dense value is [batch, width]. A sequence is [batch, length, width]: the rows of a sample come first, and what
-// follows them up to the longest sample has no meaning.
+// A dense value is [batch, width]. A sequence is [batch, length, width], where `length` is that of the longest sample:
+// a sample's rows come first, and the values after them have no meaning.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ class OnnxLayer {
   OnnxLayer(GraphWriter& graph, std::string name, std::string type, const std::string& options)
       : g(graph), name_(std::move(name)), type_(std::move(type)), options_(nlohmann::json::parse(options)) {}
 
-  // An option; every option that the layer has must be asked for, or ignored, before finish().
+  // Returns an option. Before finish(), every option of the layer must be asked for or ignored.
   template <class T>
   T option(const char* key, T otherwise) {
     known_.insert(key);
@@ -83,7 +83,7 @@ class OnnxLayer {
 
   GraphWriter& g;
   std::vector<OnnxValue> inputs;
-  std::map<std::string, Parameter> parameters;  // and buffers
+  std::map<std::string, Parameter> parameters;  // also the buffers
 
  private:
   const Parameter& at(const std::string& name) const {
@@ -106,7 +106,7 @@ void add_dense_layers(LayerTable& table);
 void add_sequence_layers(LayerTable& table);
 void add_attention(LayerTable& table);
 
-// Parts that several layers have. `prefix` comes before the names of parameters: "0.".
+// Parts that several layers share. `prefix` comes before the names of parameters: "0.".
 std::string write_linear(OnnxLayer& layer, const std::string& x, const std::string& prefix);
 std::string write_activation(OnnxLayer& layer, const std::string& x, const std::string& kind, double slope,
                              const std::string& prefix);
@@ -115,8 +115,8 @@ std::string write_activation(OnnxLayer& layer, const std::string& x, const std::
 std::string positions_of(GraphWriter& g, const Rows& rows);
 // Numbers of rows as int64 [batch, 1, 1].
 std::string lengths_of(GraphWriter& g, const Rows& rows);
-// `beyond` for samples with more than `most` rows, 0 for others: int64 [batch, 1, 1]. Added to an index into a table
-// of `beyond` rows, it makes a runtime fail. The layer refuses such samples.
+// Returns `beyond` for samples with more than `most` rows, and 0 for others: int64 [batch, 1, 1]. Added to an index
+// into a table of `beyond` rows, it makes the runtime fail, because the layer refuses such samples.
 std::string if_longer(GraphWriter& g, const Rows& rows, int64_t most, int64_t beyond);
 // True where a sample has a row: bool [batch, length, 1].
 std::string present(GraphWriter& g, const Rows& rows);

@@ -1,4 +1,4 @@
-// Layers in the making, and the values between them, while the nodes of an ONNX file are read.
+// Builds layers, and the values between them, while the nodes of an ONNX file are read.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace tessera::cli {
 
-// Begins the type of a layer that Tessera does not have. It stands for a step of a formula, such as Gelu's Erf, until
-// all nodes of the formula are read.
+// The first character of a layer type that Tessera does not have. Such a layer stands for a step of a formula, such as
+// Gelu's Erf, until all nodes of the formula are read.
 inline constexpr char kStepOfFormula = '?';
 
 // An output of a layer, or an input of the model.
@@ -56,23 +56,25 @@ enum class ValueForm {
   kScores
 };
 
-// Values of each sample: several parts side by side, each column multiplied by a constant and moved by another one.
-// Constants wait there because most can become part of a linear layer.
+// Values of each sample. They consist of parts side by side. Each column is multiplied by `scale`, and then `shift` is
+// added. These two are kept apart from the layers, because most of them can become part of a linear layer.
 struct ImportValue {
   std::vector<ValuePart> parts;
-  std::vector<double> scale, shift;  // of each column; empty: 1 and 0
+  std::vector<double> scale, shift;  // by column; empty: all 1, and all 0
   bool flat = false;                 // [batch] instead of [batch, 1]
-  bool sole = false;                 // nothing else takes the output of the layer that is its only part
+  bool sole = false;                 // the value is one layer's output, which nothing else takes
   ValueForm form = ValueForm::kRow;
   bool sequence = false;
-  // A sequence has the parts of its width, in the order of the columns, and for each dimension of its shape the axes
+  // For a sequence: the parts of its width, in the order of the columns, and for each dimension of its shape the axes
   // that it consists of (import_axes.h).
   std::vector<int64_t> factors;
   std::vector<std::vector<int>> dims;
-  int64_t heads = 0;         // of scores
-  int64_t rows = 0;          // of a form with a matrix; of a sequence that has this many in each sample, otherwise 0
+  int64_t heads = 0;  // number of heads of kScores
+  // Number of rows of a matrix's form; for a sequence, its rows per sample if all samples have equally many, otherwise
+  // 0.
+  int64_t rows = 0;
   bool batch_last = false;   // the batch is the last dimension
-  std::string constants_of;  // description of the node that has brought scale or shift
+  std::string constants_of;  // description of the node that set scale or shift
 
   int64_t width() const;
   bool is_plain() const { return scale.empty() && shift.empty(); }
@@ -83,25 +85,29 @@ struct ImportValue {
 
 class LayerBuilder {
  public:
-  // `taken`: names that no layer may have. `file` begins errors.
+  // `taken`: names that layers may not have. `file`: the beginning of errors.
   LayerBuilder(std::set<std::string> taken, std::string file) : taken_(std::move(taken)), file_(std::move(file)) {}
 
-  // Adds a layer and returns its first output. `wanted` becomes its name, changed so that it is one.
+  // Adds a layer and returns its first output. The layer's name is `wanted`, changed if that is no valid name or is
+  // taken.
   ImportValue add(const std::string& wanted, ImportedLayer layer, int64_t width);
-  // A linear layer over a value whose scale and shift it takes over. `weight`: [out, in]; `bias` may be empty.
+  // Adds a linear layer over a value, and includes the value's scale and shift in it. `weight`: [out, in]; `bias` may
+  // be empty.
   ImportValue linear(const std::string& wanted, const ImportValue& x, std::vector<double> weight,
                      std::vector<double> bias, const std::string& node);
-  // x · scale + shift, column by column. It changes the linear layer before it if there is one that nothing else reads.
+  // Returns x · scale + shift, column by column. If the linear layer before it has no other reader, that layer is
+  // changed.
   ImportValue scaled(ImportValue x, const std::vector<double>& scale, const std::vector<double>& shift,
                      const std::string& node);
-  // The same value without scale and shift, which become layers. kUnimplemented: the columns of a part differ in them.
+  // Returns the same value without scale and shift, which become layers. kUnimplemented: columns of one part have
+  // different ones.
   ImportValue plain(const ImportValue& x);
-  // The same value as one name, for layers that do not join their inputs.
+  // Returns the same value under one name, for layers that do not join their inputs.
   std::string single(const ImportValue& x);
-  // Columns [first, first + width).
+  // Returns columns [first, first + width).
   ImportValue columns(const ImportValue& x, int64_t first, int64_t width);
 
-  // nullptr: it is an input of the model.
+  // Returns the layer that makes a value; nullptr: it is an input of the model.
   const ImportedLayer* maker(const std::string& name) const;
   std::vector<ImportedLayer>& layers() { return layers_; }
   const std::set<std::string>& taken() const { return taken_; }
@@ -118,13 +124,14 @@ class LayerBuilder {
   std::map<std::string, std::string> affines_;  // by name of the input, factor and offset
 };
 
-// A name that layers and heads may have: letters, digits, "_" and "-".
+// Returns a valid name for layers and heads: letters, digits, "_" and "-".
 std::string layer_name_of(const std::string& text);
 
-// Leaves the layers that heads need. kUnimplemented: one is only a step of a formula, so its operator is unknown.
+// Keeps only the layers that heads need. kUnimplemented: one of them is only a step of a formula, so its operator is
+// unknown.
 void drop_unused_layers(std::vector<ImportedLayer>& layers, const std::vector<ImportedHead>& heads,
                         const std::string& file);
-// Joins linear layers and activations that follow each other as an mlp. `taken`: names that it may not have.
+// Joins linear layers and activations that follow each other into an mlp. `taken`: names that it may not have.
 void merge_into_mlps(std::vector<ImportedLayer>& layers, std::vector<ImportedHead>& heads,
                      const std::set<std::string>& taken);
 

@@ -155,7 +155,8 @@ Values softmax(Importer& im, const onnx::NodeProto& node) {
   return {im.layer(node, "softmax", x, x.width())};
 }
 
-// A layer with a constant for each value; `inputs`: where the node has those of each parameter.
+// Adds a layer that has parameters with one value for each column. `inputs` has the index of the node's input for each
+// parameter.
 Values normed(Importer& im, const onnx::NodeProto& node, const char* type, json options,
               const std::vector<std::pair<const char*, int>>& inputs) {
   const ImportValue& x = im.value(node, 0);

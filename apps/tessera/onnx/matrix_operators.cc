@@ -126,7 +126,7 @@ Values matrix_products(Importer& im, const onnx::NodeProto& node) {
   return {in_form(a, ValueForm::kProducts)};
 }
 
-// Dot products as columns of a dot_interaction. `pairs`: row · rows + column of each.
+// Chooses dot products as columns of a dot_interaction. `pairs` has row · rows + column of each.
 ImportValue chosen(Importer& im, const onnx::NodeProto& node, const ImportValue& x, const std::vector<int64_t>& pairs) {
   const int64_t rows = x.rows, dim = x.width() / rows, first_pair = dim;
   const ImportValue vectors = in_form(x, ValueForm::kRow);
@@ -217,7 +217,7 @@ bool is_of_vectors(ValueForm form) {
 Values matrix_reshape(Importer& im, const onnx::NodeProto& node) {
   const ImportValue& x = im.matrix(node, 0);
   const OnnxConstant& shape = im.needed_constant(node, 1, "shape");
-  if (x.form == ValueForm::kRow) {  // [values, batch] as it is
+  if (x.form == ValueForm::kRow) {  // stays [values, batch]
     const std::vector<double>& s = shape.values;
     const bool same = s.size() == 2 && (s[0] == -1 || s[0] == static_cast<double>(x.width())) &&
                       (s[1] == kBatchSize || (s[1] == -1 && s[0] != -1));

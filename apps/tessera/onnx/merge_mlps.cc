@@ -32,7 +32,7 @@ class MlpMerger {
   }
 
  private:
-  // The one layer that takes this layer's output and nothing else; nullptr: there is none, or others take it too.
+  // Returns the only layer that takes this layer's output, if it takes nothing else; nullptr: there is none.
   const ImportedLayer* next(const ImportedLayer& layer) const {
     const ImportedLayer* out = nullptr;
     for (const ImportedHead& head : heads_) {
@@ -93,7 +93,7 @@ class MlpMerger {
     mlps_[first.name] = std::move(mlp);
   }
 
-  // The beginning that the names of its layers share, up to an "_": "deep" for deep_0 and deep_2.
+  // Returns the beginning that the layers' names share, up to an "_": "deep" for deep_0 and deep_2.
   std::string name_of(const std::vector<const ImportedLayer*>& chain) {
     std::string out = chain[0]->name;
     if (chain.size() > 1) {

@@ -23,7 +23,7 @@ std::string for_each_sample(GraphWriter& g, const std::string& index, const Rows
   return g.add(index, g.multiply(lengths_of(g, of), g.integer(0)));
 }
 
-// Numbers of rows kept inside the padded rows of x; those outside have no meaning anyway.
+// Bounds numbers of rows to the padded rows of x. The numbers outside have no meaning anyway.
 std::string inside(GraphWriter& g, const std::string& index, const Rows& rows) {
   const std::string last = g.subtract(rows.longest, g.integer(1));
   return g.maximum(g.minimum(index, last), g.integer(0));
@@ -39,7 +39,7 @@ OnnxValue as_sequence(GraphWriter& g, const OnnxValue& x) {
   return {rows, x.width, std::make_shared<Rows>(Rows{ones, g.integers({1}), 1}), x.integers};
 }
 
-// The rows of a, then those of b, without a gap.
+// Joins the rows of a and the rows of b, without a gap between them.
 OnnxValue concatenated(GraphWriter& g, const OnnxValue& a, const OnnxValue& b) {
   const bool fixed = a.rows->fixed > 0 && b.rows->fixed > 0;
   const auto rows =
@@ -89,7 +89,8 @@ OnnxValues write_max_pooling(OnnxLayer& l) {
   return {{l.g.node("Where", {any, most, l.g.number(0)}), x.width}};
 }
 
-// Rows of a table of parameters by int64 [.., length, 1]. `checked`: a sample with more rows than the table is refused.
+// Looks up rows of a parameter by int64 [.., length, 1]. `checked`: a sample with more rows than the parameter is
+// refused.
 std::string table_rows(OnnxLayer& l, const std::string& parameter, const std::string& index,
                        const Rows* checked = nullptr) {
   const int64_t rows = l.shape_of(parameter)[0];
@@ -126,7 +127,7 @@ OnnxValues write_position_embedding(OnnxLayer& l) {
   return {{g.add(scaled, table_rows(l, "weight", index, checked)), x.width, x.rows}};
 }
 
-// Integers of several inputs, one after the other, behind `zeros` rows of 0.
+// Joins integers of several inputs, after `zeros` rows of 0.
 OnnxValue joined_integers(OnnxLayer& l, size_t first, int64_t zeros) {
   OnnxValue out = as_sequence(l.g, l.inputs.at(first));
   for (size_t i = first + 1; i < l.inputs.size(); ++i) out = concatenated(l.g, out, as_sequence(l.g, l.inputs[i]));
@@ -136,7 +137,7 @@ OnnxValue joined_integers(OnnxLayer& l, size_t first, int64_t zeros) {
   return {l.g.node("Pad", {out.name, l.g.integers({0, zeros, 0, 0, 0, 0})}), 1, rows, true};
 }
 
-// Row i of a layer's rows as one of other rows, which may be padded to another length.
+// Converts row i of a layer's rows to a row of other rows, which may be padded to another length.
 std::string rows_like(GraphWriter& g, const std::string& values, const Rows& of, const Rows& wanted) {
   return rows_at(g, values, inside(g, for_each_sample(g, positions_of(g, wanted), wanted), of));
 }
@@ -266,7 +267,7 @@ OnnxValues write_pad_rows(OnnxLayer& l) {
   return {{g.reshape(rows, {0, length * x.width}), length * x.width}};
 }
 
-OnnxValues write_mask_rows(OnnxLayer& l) {  // as outside training: the last row is hidden
+OnnxValues write_mask_rows(OnnxLayer& l) {  // outside training the last row is hidden
   l.ignore({"rate"});
   const OnnxValue& x = sequence(l, 0);
   const std::string last = l.g.subtract(lengths_of(l.g, *x.rows), l.g.integer(1));

@@ -18,7 +18,7 @@ constexpr const char* kRowScores = "?scores";  // products of queries and keys, 
   im.refuse(node, "cannot become a layer with these shapes of a sequence");
 }
 
-// A value of each sample, [batch, width], or [batch, 1, width].
+// Returns a value of each sample, [batch, width] or [batch, 1, width].
 ImportValue of_samples(ImportValue x, bool keeps_rows) {
   x.sequence = false;
   x.dims.clear(), x.factors.clear();
@@ -33,7 +33,7 @@ ImportValue like(ImportValue made, const ImportValue& x) {
   return made;
 }
 
-// A sequence whose columns another node may still split, turn or join.
+// Returns a sequence whose columns a later node may split, transpose or join.
 ImportValue shaped(Importer& im, const onnx::NodeProto& node) {
   ImportValue x = im.matrix(node, 0);
   if (!x.sequence || x.form != ValueForm::kRow) refuse_sequence(im, node);
@@ -52,7 +52,7 @@ std::vector<int64_t> axes_of(Importer& im, const onnx::NodeProto& node, int inpu
 
 Values pass(Importer& im, const onnx::NodeProto& node) { return {im.matrix(node, 0)}; }
 
-// All rows of each sample side by side, if the shape says so: their number is known.
+// Joins all rows of each sample to one row, if the shape says so. The number of rows must be known.
 Values joined_if_wide(Importer& im, const onnx::NodeProto& node, const ImportValue& x) {
   Axes all = {kLengthAxis};
   const Axes parts = all_parts(x);
@@ -110,7 +110,7 @@ Values sequence_unsqueeze(Importer& im, const onnx::NodeProto& node) {
 
 // ---- attention
 
-// The value as one name, and the number that it is multiplied by.
+// Returns the value under one name, and its factor.
 ValuePart factored(Importer& im, ImportValue x, double& factor) {
   if (x.shift.empty() && !x.scale.empty() && x.is_uniform(0, static_cast<size_t>(x.width()))) {
     factor *= x.scale[0];
@@ -172,7 +172,7 @@ Values sequence_softmax(Importer& im, const onnx::NodeProto& node) {
   return {scores(im, node, before.inputs, before.options.at("scale"), true, x, x.heads)};
 }
 
-// A product or quotient of queries, keys or scores in heads and one number; otherwise row by row.
+// Translates a product or quotient of one number with queries, keys or scores in heads; otherwise goes row by row.
 template <bool Divides>
 Values sequence_scale(Importer& im, const onnx::NodeProto& node) {
   for (const int c : {0, 1}) {
@@ -228,7 +228,7 @@ Values sequence_add(Importer& im, const onnx::NodeProto& node) {
 
 // ---- one row of a sequence's rows
 
-// True if an axis is that of the rows, and the value is theirs in order but for where this axis stands.
+// True if `axis` is the axis of the rows, and the other axes of the value are in order.
 bool is_row_axis(const ImportValue& x, int64_t axis) {
   if (!x.sequence || x.form != ValueForm::kRow || x.flat || axis < 0 || axis >= std::ssize(x.dims)) return false;
   std::vector<Axes> others = x.dims;
@@ -250,7 +250,7 @@ Values pooled(Importer& im, const onnx::NodeProto& node) {
 }
 constexpr char kSum[] = "sum_pooling", kMean[] = "mean_pooling", kMax[] = "max_pooling";
 
-// Row `place` of each sample, of which only the last one is known if their number differs.
+// Takes row `place` of each sample. If samples have different numbers of rows, this must be the last row.
 ImportValue one_row(Importer& im, const onnx::NodeProto& node, const ImportValue& x, int64_t place) {
   const int64_t at = place < 0 ? place + x.rows : place;
   if (x.rows > 0 && at >= 0 && at < x.rows) return im.layers.columns(im.as_columns(node, x), at * x.width(), x.width());
@@ -261,7 +261,7 @@ ImportValue one_row(Importer& im, const onnx::NodeProto& node, const ImportValue
   return of_samples(im.layer(node, "last_row", of, x.width()), false);
 }
 
-// Place `place` of the outermost part of the width, such as queries of queries, keys and values.
+// Takes place `place` of the outermost part of the width, such as the queries among queries, keys and values.
 ImportValue one_part(Importer& im, const onnx::NodeProto& node, const ImportValue& x, size_t axis, int64_t place) {
   const int64_t places = x.factors[0], width = x.width() / places;
   if (x.dims[axis] != Axes{0} || x.factors.size() < 2 || place < 0 || place >= places) refuse_sequence(im, node);

@@ -21,7 +21,7 @@ struct JsonTensor {
   size_t first = 0, count = 0;
   bool real = false;      // true if these are doubles (bit patterns), not int64
   bool text = false;      // true if these are texts
-  bool truth = false;     // true if these are true (1) and false (0)
+  bool truth = false;     // true if these are truth values: 1 and 0
   bool large = false;     // true if these are uint64 (bit patterns) and one of them is 2^63 or more
   bool negative = false;  // true if one of the integers is below 0
   bool rounded = false;   // true if an integer has lost digits, because other values are doubles

@@ -31,7 +31,7 @@ struct RequestTensor {
   std::string_view where = {};  // for messages: the place of texts and numbers in the request, such as " in \"data\""
   // The rest describes numbers.
   bool real = false;     // true if these are doubles (bit patterns), not int64
-  bool truth = false;    // true if these are true (1) and false (0)
+  bool truth = false;    // true if these are truth values: 1 and 0
   bool large = false;    // true if these are uint64 (bit patterns) and one of them is 2^63 or more
   bool rounded = false;  // true if an integer has lost digits, because other values are doubles
   bool taken = false;    // true if these are numbers after their column's `take`

@@ -305,7 +305,8 @@ class CountingCollective : public sdk::WrappedCollective {
   mutable Counted counted;
 };
 
-// One operation may hand on the bytes that it sends, half as many again, and some headers.
+// The most bytes that one operation may pass to the inner transport: those that it sends, half as many again for codes
+// and headers of messages, and 4 KiB.
 int64_t allowed(int64_t bytes) { return bytes + bytes / 2 + 4096; }
 
 constexpr double kDeadline = 7.5;

@@ -205,8 +205,8 @@ class ShardedEmbeddings {
   // kernels whose tables do not change by rows.
   using Follower = Lookup::Follower;
   void mark_changes(Follower follower);
-  // True if its kernel knows which of its rows change and has no optimizer state of the whole table, which would change
-  // in every step.
+  // True if this shard's kernel knows which of its rows change, and keeps no optimizer state of the whole table; such a
+  // state would change all rows.
   bool changes_by_rows(const HeldShard& shard) const;
   Lookup::RowChanges changes(Follower follower, const HeldShard& shard) const;
   int64_t export_changed(Follower follower, const HeldShard& shard, uint64_t& cursor, std::span<int64_t> ids,

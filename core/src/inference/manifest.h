@@ -48,8 +48,8 @@ struct Manifest {
 
 const char* to_string(BoundsCheckMode mode);  // "fatal", ...
 
-// Derives the rest from the description's type, tables, and dlrm or graph: embeddings, dimension, and the description's
-// tables and features. kInvalidArgument: they do not fit each other.
+// Fills the members that follow from the description's type, its tables, and `dlrm` or `graph`: embeddings, dimension,
+// and the description's features. kInvalidArgument: they do not fit each other.
 void complete(InferenceModel& model);
 
 }  // namespace tessera::inference

@@ -96,7 +96,7 @@ void keep_apart(const std::string& name, const std::vector<size_t>& group, const
   for (const size_t t : group) rules.tables[t].apart.push_back(number);
 }
 
-// All tables of a bundle are kept from whatever one of them is kept from.
+// If one table of a bundle may not use a rank, no table of the bundle may.
 void share_groups(const std::vector<size_t>& together, RankRules& rules) {
   std::vector<int> all;
   for (const size_t t : together) {

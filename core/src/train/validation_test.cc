@@ -169,7 +169,7 @@ TEST_F(ValidatedJob, KnowsWhatWasBestWhenItGoesOn) {
   const std::vector<std::string> settings = {"validation.every_steps=1", "validation.patience=2",
                                              "validation.min_delta=10", "data.epochs=9"};
   const std::string saved = (folder_ / "saved").string();
-  job({.save = saved, .max_steps = 2}, settings)->train({});  // the best, and one that was not better
+  job({.save = saved, .max_steps = 2}, settings)->train({});  // two validations: the second is not better
   const auto rest = job({.save = saved, .resume = true}, settings);
   EXPECT_EQ(rest->start().first_step, 2);
   const TrainResult& run = rest->train({});

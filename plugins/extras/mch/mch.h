@@ -39,7 +39,7 @@ class MchTables : public sdk::KernelInstance, public sdk::Changes {
 
  private:
   struct Context {
-    std::vector<sdk::InnerAsk> tables;  // tables that a forward asked
+    std::vector<sdk::InnerAsk> tables;  // calls of the inner kernel, by table
   };
   void ask(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, bool keeps, Context& context);
   void end(Context& context) noexcept;
