@@ -42,9 +42,9 @@ class Importer {
   [[noreturn]] void refuse(const onnx::NodeProto& node, const Parts&... why) const {
     fail(Code::kUnimplemented, layers.file(), ": ", described(node), ' ', str_cat(why...));
   }
-  static std::string described(const onnx::NodeProto& node);  // the operator Relu of node "act" (inputs "x")"
+  static std::string described(const onnx::NodeProto& node);  // the operator Relu of node "act" (inputs "x")
 
-  // Nullptr: it is not a constant, or the node has no such input.
+  // Returns nullptr if it is not a constant, or if the node has no such input.
   const OnnxConstant* constant(const onnx::NodeProto& node, int input) const;
   const OnnxConstant& needed_constant(const onnx::NodeProto& node, int input, const char* what) const;
   double number(const onnx::NodeProto& node, int input, const char* what) const;
