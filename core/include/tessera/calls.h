@@ -1,6 +1,6 @@
-// tessera/calls.h - calls of plugins' functions, and a record, thread by thread, of which of them run right now. A
-// report of a crash or of a long wait can then name the component. A record costs a few stores in the thread's own
-// memory and no lock, because steps also use it.
+// tessera/calls.h - calls functions of plugins, and records for each thread which of them run right now. A report of a
+// crash or of a long wait can then name the component. A record costs a few stores in the thread's own memory and no
+// lock, because steps also use it.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace tessera::plugin {
 
-// The question that a thread asks a plugin. Both pointers live as long as the process.
+// The component and the function that a thread is calling. Both pointers live as long as the process.
 struct Asked {
   const tsr_component* part = nullptr;  // null: a plugin's file is being opened
   const char* what = nullptr;           // name of the function, "propose"; null: no call

@@ -59,7 +59,7 @@ struct Dataset {
   std::vector<std::string> labels = {"label"};
   bool binary_labels = true;        // only 0 and 1; else any numbers
   bool weighted_samples = false;    // samples have weights
-  std::vector<std::string> dense;   // names of the dense inputs; of a vector once for each of its values
+  std::vector<std::string> dense;   // names of the dense inputs; a vector's name occurs once for each of its values
   std::vector<DataColumn> columns;  // name, table rows, pooling, weights
   Samples train;
   Samples test;
@@ -82,7 +82,7 @@ struct Dataset {
 // (ids out of range are not an error here: Dataset::require_known_ids). kNotFound: a missing file. kDataLoss: a damaged
 // gzip file. `seed` is used by the synthetic reader and for a random test part.
 //
-// synthetic, the only reader of this function: uniform or Zipf-distributed ids (row 0 is the most frequent), normal
+// This function has only the reader `synthetic`: uniform or Zipf-distributed ids (row 0 is the most frequent), normal
 //   dense values, and labels drawn from a hidden logistic model of both, so that training has something to find.
 Dataset read_dataset(const DataConfig& config, uint64_t seed);
 

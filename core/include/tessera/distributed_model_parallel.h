@@ -81,12 +81,13 @@ class DistributedModelParallel {
   KeyedOptimizerPtr fused_optimizer();
 
   // Mean (or sum) over ranks of the dense parameters' gradients. A rank without a gradient counts as 0; without one on
-  // any rank, the parameter keeps none. On a device with several ranks every parameter gets one, possibly 0, because
-  // finding out would mean to wait. In host memory with several ranks, `grad` becomes `grad_buffer`, which the next
-  // step overwrites; code that makes gradients elsewhere must set `grad` anew in each step. Collective.
+  // any rank, the parameter keeps none. On a device with several ranks every parameter gets one, possibly 0, because a
+  // check would have to wait for the device. In host memory with several ranks, `grad` becomes `grad_buffer`, which the
+  // next step overwrites; code that makes gradients elsewhere must set `grad` anew in each step. Collective.
   void all_reduce_gradients();
-  // Collective, optional before it. These dense parameters, or all, have their gradients, so that exchanges begin while
-  // others are computed. All ranks name the same ones, in any order.
+  // Optional: tells before all_reduce_gradients() that these dense parameters, or all of them, have their gradients, so
+  // that their exchange begins while other gradients are computed. All ranks name the same parameters, in any order.
+  // Collective.
   void gradients_finished(const ParameterList& parameters);
   void gradients_finished();
 

@@ -55,8 +55,8 @@ struct EmbeddingBagConfig {
   // Ids may be anything in [0, INT64_MAX), and num_embeddings is the number of rows at one time. Needs a compute kernel
   // with on-demand rows.
   bool any_id = false;
-  // A row that a batch needs in several places travels once between two ranks, and its gradients as their sum. For
-  // sequences, and features with at most one id per bag. Only in host memory.
+  // True: a row that a batch needs in several places travels once between two ranks, and its gradients travel as their
+  // sum. This works for sequences, and for features with at most one id per bag, in host memory only.
   bool use_index_dedup = false;
   int64_t id_bound() const { return any_id ? INT64_MAX : num_embeddings; }  // ids must be below this
 };

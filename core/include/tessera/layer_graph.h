@@ -220,9 +220,9 @@ class LayerGraph {
   const std::vector<Tensor>& forward(const Tensor& dense, const Tensor& pooled, bool train,
                                      const std::vector<DenseInput>& sequences = {},
                                      const std::vector<DenseInput>& ids = {}, const StepInfo& step = {});
-  // `grads`: of forward's results; undefined: zeros. Adds to the parameters' gradients, and returns the gradient of
-  // `pooled`. Calls `finished` behind each layer with its parameters, whose gradients then change no more; on a device
-  // they may not be there yet.
+  // `grads`: gradients of forward's results; undefined: zeros. Adds to the parameters' gradients, and returns the
+  // gradient of `pooled`. After each layer's backward it calls `finished` with that layer's parameters, whose gradients
+  // then do not change any more. On a device they may still be on their way.
   using FinishedGradients = std::function<void(const ParameterList&)>;
   Tensor backward(const std::vector<Tensor>& grads, const FinishedGradients& finished = {});
   // The gradient of each sequence in the last backward, shaped like its rows; undefined: nothing takes it.

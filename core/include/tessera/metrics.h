@@ -26,7 +26,8 @@
 namespace tessera {
 
 // All spans have the same length. `scores`: the model's outputs. `predictions`: of labels; for logits their
-// probabilities. `classes` above 0: scores and predictions have so many logits for each sample, one for each class.
+// probabilities. If `classes` is above 0, scores and predictions have that many logits for each sample, one for each
+// class.
 struct MetricSamples {
   std::span<const double> scores, predictions, labels, weights;
   int64_t classes = 0;
@@ -42,8 +43,8 @@ class Metric {
     Best best = Best::kNone;
     int64_t sums = 1;
     bool any_labels = false;    // true: any numbers; false: labels from 0 to 1
-    int64_t least_classes = 0;  // above 0: labels are classes, of which there are at least so many
-    int64_t sums_of_class = 0;  // number of further sums for each class, behind the others
+    int64_t least_classes = 0;  // above 0: labels are classes, and there are at least this many
+    int64_t sums_of_class = 0;  // number of sums for each class; they follow the other sums
   };
 
   explicit Metric(Info info) : info_(info) {}

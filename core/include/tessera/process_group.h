@@ -122,7 +122,8 @@ class ProcessGroup {
   // The ranks of this host, by local rank. All ranks of all hosts must make the first call; later calls return the
   // same.
   std::shared_ptr<ProcessGroup> in_host() const;
-  // The ranks with this rank's local rank, one on each host, by host. The same rule holds for calls.
+  // The ranks with this rank's local rank, one on each host, by host. As with in_host(), all ranks must make the first
+  // call.
   std::shared_ptr<ProcessGroup> across_hosts() const;
 
   // Counts are elements per rank, with data in rank order (abi/collective.h). Buffers must live until wait(). Tensors

@@ -38,11 +38,10 @@ struct HostBytes {
 };
 
 // The exchanges of a step: headers and ids with their lengths, pooled or sequence rows, and their gradients. Headers
-// and ids count by their destination. Joined rows and gradients count as this rank sends them, with those of other
-// ranks. `unused_inline`: inline payload that the step's ids did not fill, and the ids sent on behalf of other ranks,
-// less those that others sent for this one.
-// `ids_wanted`: the number of ids of other ranks' rows; `ids_sent`: how many of them travelled, because repeated rows
-// of some tables travel once.
+// and ids are counted by their final destination. Joined rows and gradients are counted in the messages that this rank
+// sends, which include data of other ranks. `unused_inline`: inline payload that the step's ids did not fill, and the
+// ids sent on behalf of other ranks, less those that others sent for this one. `ids_wanted`: the number of ids of other
+// ranks' rows; `ids_sent`: how many of them travelled, because repeated rows of some tables travel once.
 template <class Number>
 struct ExchangeBytes {
   HostBytes<Number> ids, rows, gradients, unused_inline;
@@ -201,7 +200,7 @@ struct StepPrediction {
   double across_hosts = 0;           // part of `exchanges` that crosses hosts
   double waiting = 0;                // part of `seconds`, although ranks have equal work
   double imbalance = 0;              // part of `seconds`: what the slowest ranks work beyond the mean of all
-  double bytes_across_hosts = 0;     // that the rank which sends most sends to other hosts
+  double bytes_across_hosts = 0;     // bytes to other hosts, of the rank that sends most
   std::vector<StageSeconds> stages;  // by rank; without waiting for others
   std::vector<RankWork> work;        // by rank
   std::vector<TablePrediction> tables;

@@ -158,13 +158,14 @@ class ModelTrainer : public Trainer {
   void observe(const Observer& observer) override { observer_ = observer; }
 
  private:
-  // Both lookups of a batch, of which the second sends its rows before the first has all of its own.
+  // The lookups of a batch in both collections. The second one starts to send rows before the first one has received
+  // all of its rows.
   struct Rows {
     ShardedEmbeddingBagCollection::Output pooled;
     const std::vector<DenseInput>& sequences;  // rows of tables without pooling, as inputs of the graph
   };
   Rows look_up(const Batch& batch, TakenBatch taken, bool finished, bool train);
-  // Both backwards, in the same way: their first and their second half.
+  // The two halves of the backward of both collections, in the same way.
   void send_gradients(const ShardedEmbeddingBagCollection::Output& pooled, const Tensor& grad_pooled, bool trained);
   void update_tables(const ShardedEmbeddingBagCollection::Output& pooled);
   // The heads' inputs that are predictions.

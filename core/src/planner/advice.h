@@ -10,10 +10,10 @@
 
 namespace tessera {
 
-// For modules that have no plan under these options: single changes after which there is one, found by trying each:
-// a constraint less, a sharding type more for one table, more memory per rank, more ranks. As the end of a sentence,
-// "; it would fit without keep_apart of table film, or with 1.5 GiB more of hbm on every rank". Ends with the budget;
-// says so when nothing was found.
+// For modules that have no plan under these options: finds single changes after which there is a plan, by trying each
+// one: a constraint less, a sharding type more for one table, more memory per rank, more ranks. Returns the end of a
+// sentence, "; it would fit without keep_apart of table film, or with 1.5 GiB more of hbm on every rank". It stops with
+// the budget, and says so if it found nothing.
 std::string advice(const Runtime& runtime, const PlannerOptions& options, const std::vector<PlannerModule>& modules,
                    Budget& budget);
 

@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-// A handful of combinations, from little time in sum to fast slowest shards, each packed; the best ones are improved
-// shard by shard. Greedy's ranks are tried for the best, and all its proposals where that is little work: no plan is
-// worse than greedy's.
+// Tries a few combinations of options, from little time in sum to fast slowest shards. Each is packed, and the best
+// ones are improved shard by shard. Greedy's ranks are tried for the best one, and all of greedy's proposals if that is
+// little work; then no plan is worse than greedy's.
 SearchOutcome balanced_search(const SearchProblem& problem, Budget& budget);
 // Only whether there is a partition: the first that is found, or none.
 bool can_be_partitioned(const SearchProblem& problem, Budget& budget);

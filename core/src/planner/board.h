@@ -25,7 +25,7 @@ class Board {
     size_t table;
     size_t shard;
   };
-  enum class Prefer { kIdle, kRoomy };  // ranks: those with the least load, or with the most memory left
+  enum class Prefer { kIdle, kRoomy };  // chooses the ranks with the least load, or those with the most free memory
 
   // `rooms` has an entry per rank. The arguments outlive the board.
   Board(const SearchSpace& space, const Topology& topology, const std::vector<Storage>& rooms, Budget& budget);

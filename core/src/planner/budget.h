@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// Counted work, so that equal input ends equally in every process; on a machine so slow that the work takes longer than
-// it may, the clock. A part of a budget ends with the whole.
+// Counts work, so that equal input ends a search equally in every process. A clock ends it on a machine so slow that
+// the work would take longer than allowed. A part of a budget ends together with the whole.
 class Budget {
  public:
   // 0 seconds: no end.

@@ -18,9 +18,9 @@ class Chooser {
   // The table whose every option has a shard that is larger than any rank it may use; tables() where there is none.
   size_t table_without_room() const { return without_room_; }
 
-  // Chooses for each table the option with the least time in sum, among those whose slowest shard takes at most
-  // `most_ms` (where there is none, the one whose slowest shard is fastest). Memory has a price, the same for all
-  // tables, that is raised until the tables fit into `share` of all memory.
+  // Chooses for each table the option with the least time in sum, among the options whose slowest shard takes at most
+  // `most_ms`. If a table has none, it gets the option whose slowest shard is fastest. Memory has a price, the same for
+  // all tables, which is raised until the tables fit into `share` of all memory.
   std::vector<size_t> choose(double most_ms, double share);
   // The limit for which the busiest rank of an even partition would be fastest.
   double best_limit(double share);

@@ -46,9 +46,10 @@ class ComputeKernels {
   // Why no plugin serves the table so, each one's reason.
   std::string why_not(const EmbeddingBagConfig& table, const std::string& name);
 
-  // For a shard of so many rows: seconds, and bytes of rows and states with where they lie, of those rows that `work`
-  // is about. By the plugin's own estimate; where it has none, by the best one's that has, and without any by the
-  // machine's figures alone. `work` needs no machine. The best plugin's error where none takes such a shard.
+  // Estimates a shard with this number of rows: seconds, bytes of rows and states, and where these lie, for the rows
+  // that `work` is about. It uses the plugin's own estimate; if the plugin has none, that of the best plugin that has
+  // one; otherwise only the machine's figures. `work` needs no machine. If no plugin takes such a shard, throws the
+  // best plugin's error.
   tsr_estimate estimate(const EmbeddingBagConfig& table, const ComputeKernel& kernel, const Machine& machine,
                         int64_t rows, const tsr_workload& work) const;
   // Bytes of a shard about which no estimate says any: its rows, and states of the usual size.

@@ -14,8 +14,8 @@ struct PlannedTable {
   ParameterConstraints constraints;  // is_weighted as the module has it, where it says so
 };
 
-// Search order: modules form a tree by their paths, which is walked with a stack, the last child first. Checks paths,
-// sizes and constraints: PlannerError(kBadInput). The result points into its arguments.
+// Returns the tables in search order: modules form a tree by their paths, which is walked with a stack, the last child
+// first. Checks paths, sizes and constraints: PlannerError(kBadInput). The result points into the arguments.
 std::vector<PlannedTable> tables_in_search_order(const std::vector<PlannerModule>& modules,
                                                  const PlannerOptions& options);
 

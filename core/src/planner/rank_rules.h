@@ -25,8 +25,8 @@ struct RankRules {
 // PlannerError(kBadInput) where constraints contradict each other: which, and why.
 RankRules rank_rules(const std::vector<PlannedTable>& tables, int world_size);
 
-// The constraints that a plan made elsewhere does not keep, a line for each; empty: it keeps all. `plan` is one
-// for these modules: plan_mismatch().
+// Lists the constraints that a plan made elsewhere breaks, a line for each; empty: it keeps all. `plan` must be one for
+// these modules: plan_mismatch().
 std::string broken_constraints(const ShardingPlan& plan, const std::vector<PlannerModule>& modules,
                                const std::map<std::string, ParameterConstraints>& constraints);
 

@@ -30,9 +30,9 @@ class ReuseModel {
   // Memory that every step goes through once: batches, exchanged rows, the dense part.
   void add_every_step(double bytes) { every_step_ += bytes; }
 
-  // The size of a table that, alone and with uniform ids, would see as many other bytes between two visits as a row
-  // with this rate sees here: those of a whole step at least, because a row that is visited several times in a step is
-  // still to be fetched once.
+  // Returns the size of a table that, by itself and with uniform ids, would have as many bytes between two visits of a
+  // row as a row with this rate has here. It is at least the bytes of a whole step, because a row that is visited
+  // several times in a step is fetched only once.
   double equivalent_bytes(double rate) const;
 
  private:

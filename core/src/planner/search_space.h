@@ -8,9 +8,10 @@
 
 namespace tessera {
 
-// The options of every table. Beyond the budget, a table gets what comes of the sharders that propose least (as seen so
-// far), until an option's shards take at most half of a rank's memory: SearchSpace::narrowed counts these. Tables that
-// are kept together always get all. PlannerError(kNoOption) when a table is left without any.
+// Lists the options of every table. When the budget is used up, a table only gets the options of sharders that propose
+// few layouts (as seen so far), until an option's shards take at most half of a rank's memory: SearchSpace::narrowed
+// counts these tables. Tables that are kept together always get all options. PlannerError(kNoOption): a table is left
+// without any.
 SearchSpace enumerate_within(const Runtime& runtime, const PlannerOptions& options,
                              const std::vector<PlannerModule>& modules, Budget& budget);
 

@@ -30,7 +30,7 @@ struct JobModel {
   DenseWork dense;
 };
 
-// It is made once, and a run uses it up: the rows that arrive, the scores and the trainer go on.
+// Made once for a job, and used up by its run, which takes the arriving rows and changes the scores and the trainer.
 struct JobSetup {
   static constexpr int64_t kNoEnd = int64_t{1} << 60;  // number of steps of a job on endless rows
 
@@ -40,9 +40,9 @@ struct JobSetup {
   std::shared_ptr<ProcessGroup> group;
   std::unique_ptr<BestFolder> best_folder;  // null: options.save_best, or the best model is not kept
   SaveDirectories directories;
-  HeadMetrics metrics;                      // metrics.names, without samples
-  std::optional<ValidationScores> scores;   // those of the run that is continued; unset: no validation
-  std::optional<TrainingMetrics> training;  // metrics.training, without samples
+  HeadMetrics metrics;                      // of the config's metrics.names; it has no samples yet
+  std::optional<ValidationScores> scores;   // of the run that this one continues; unset: no validation
+  std::optional<TrainingMetrics> training;  // of the config's metrics.training; it has no samples yet
   TrainingData data;
   Samples validation;  // empty: none
   JobModel model;
@@ -51,7 +51,7 @@ struct JobSetup {
   TrainStart start;
   int64_t steps = 0, per_epoch = 0;  // in all, or kNoEnd
   LearningRateSchedule table_rates, dense_rates;
-  std::optional<UnknownIdCounter> vocabularies = {};  // without counts; unset before the first evaluation
+  std::optional<UnknownIdCounter> vocabularies = {};  // it has no counts yet; unset before the first evaluation
 
   ModelTrainer& trainer() const { return *model.trainer; }
 };

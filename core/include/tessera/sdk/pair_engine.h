@@ -77,11 +77,11 @@ class PairEngine {  // in the form that PairwiseGroup needs
   static constexpr const char* kName = Link::kName;
   static constexpr size_t kExchangedWhole = Link::kExchangedWhole;
 
-  struct Reduction : ReducedPiece {  // if it comes after sends, it is at most one chunk
+  struct Reduction : ReducedPiece {  // if it starts after sends, it is at most one chunk
     ReduceFn function = nullptr;     // null: the operation does not reduce
   };
 
-  // Data that this rank gets from itself. They are copied while it would wait for others, at the latest in wait().
+  // Data that this rank sends to itself. They are copied while it waits for other ranks, at the latest in wait().
   struct OwnPiece {
     char* to = nullptr;
     const char* from = nullptr;
@@ -108,7 +108,8 @@ class PairEngine {  // in the form that PairwiseGroup needs
 
   // Failure(TSR_RESOURCE_EXHAUSTED): the system has no descriptor left.
   explicit PairEngine(PairEngineOptions<Link> options);
-  // Says goodbye to all other ranks; to near ones only, if the group is large and its last operation was a barrier.
+  // Says goodbye to all other ranks. If the group is large and its last operation was a barrier, it says goodbye only
+  // to near ranks.
   ~PairEngine();
   PairEngine(const PairEngine&) = delete;
   PairEngine& operator=(const PairEngine&) = delete;
@@ -149,18 +150,19 @@ class PairEngine {  // in the form that PairwiseGroup needs
     int32_t name = 0;
     Link link;
     uint64_t send_sequence = 0, recv_sequence = 0;  // the next operations to look at
-    Op* sending = nullptr;                          // null: nothing to send or receive now
+    Op* sending = nullptr;                          // null: there is nothing to send, or to receive, now
     Op* receiving = nullptr;
     size_t sent = 0, got = 0;  // bytes of the current operation, including its header
     OpHeader out, in;
-    bool left = false;            // said goodbye
-    bool gone = false;            // ended without one, in a barrier that needed nothing more of it
-    Blame waits_for;              // its excuse if it were late now; empty: it has not waited for long
-    uint64_t waits_in = 0;        // the operation's sequence number
-    int32_t told = kToldNothing;  // for whom this rank waits, as it told it last
-    uint64_t told_in = 0;         // in which operation
-    bool is_near = true;          // hears of failures at once, and spreads them
-    bool keeps_waiting = false;   // it owed something when nothing could be moved any more
+    bool left = false;  // it said goodbye
+    bool gone = false;  // it ended without a goodbye, in a barrier that did not need it any more
+    // The rank that it waits for, which would excuse it if it were late now; empty: it has not waited for long.
+    Blame waits_for;
+    uint64_t waits_in = 0;        // sequence number of the operation in which it waits
+    int32_t told = kToldNothing;  // the rank that this rank waits for, as last told to the peer
+    uint64_t told_in = 0;         // sequence number of that operation
+    bool is_near = true;          // this rank tells it of failures at once, and it tells others
+    bool keeps_waiting = false;   // it still owed data when nothing could be moved any more
   };
 
   // Time for machines to answer a probe: enough for any network and a queue in it.
@@ -171,14 +173,15 @@ class PairEngine {  // in the form that PairwiseGroup needs
   static constexpr std::chrono::milliseconds kWaitGrace{100};
   // Interval at which a spinning rank checks if another has died or given up, because links may not tell.
   static constexpr std::chrono::milliseconds kLook{10};
-  // If a yielding thread gets its processor back only after this time, it shares it with other programs that used a
-  // whole time slice. A sleeping thread is woken in the middle of such a slice. So it then sleeps at once, this number
-  // of times, before it spins again.
+  // A thread that yields and gets its processor back only after this time shares it with other programs, which used a
+  // whole time slice. A thread that sleeps is woken within such a slice. So after this a rank sleeps at once instead of
+  // spinning, kSleepsAtOnce times.
   static constexpr std::chrono::microseconds kCrowd{1000};
   static constexpr uint32_t kSleepsAtOnce = 256;
-  // Bytes that a rank copies from itself between two checks of the others. From kMuch on it copies in larger steps.
+  // Bytes of its own data that a rank copies between two checks of the others. From kMuch bytes on it copies larger
+  // slices.
   static constexpr size_t kCopySlice = size_t{32} << 10, kMuchSlice = size_t{256} << 10, kMuch = size_t{8} << 20;
-  static constexpr int32_t kToldNothing = -2;  // -1: of an unknown rank
+  static constexpr int32_t kToldNothing = -2;  // -1: it waits for an unknown rank
   // Number of unfinished operations, by sequence number.
   static constexpr uint64_t kInFlight = 64;
   Op*& slot(uint64_t sequence) { return in_flight_[sequence % kInFlight]; }
@@ -262,9 +265,9 @@ class PairEngine {  // in the form that PairwiseGroup needs
 
   Fd wake_;  // readable when the group is poisoned
   FirstFailure failure_;
-  bool news_ = false;   // another rank has said for whom it waits
+  bool news_ = false;   // another rank has told for whom it waits
   std::mutex telling_;  // guards notices, so that each is sent whole
-  Notice failed_;       // what others hear of the failure
+  Notice failed_;       // the failure as other ranks are told
 };
 
 // A group over links: an sdk::Group except for split().

@@ -110,7 +110,8 @@ struct PeerTransfer {
   uint8_t sends_after = 0;  // nothing is sent before what arrives in this number of rounds has arrived
 };
 
-// Everybody's contribution to this rank's piece, combined in rank order, so all ranks and all runs get the same bits.
+// The contributions of all ranks to this rank's piece. They are combined in rank order, so all ranks and all runs get
+// the same bits.
 struct ReducedPiece {
   const char* own = nullptr;  // this rank's contribution
   char* target = nullptr;     // place of the result; may be `own`
