@@ -1,4 +1,4 @@
-// Wraps a reader component for a component around it: tessera.reader/draft-1 from the caller's side.
+// Calls a reader component that another reader wraps (tessera.reader/draft-1).
 #pragma once
 
 #include <string>

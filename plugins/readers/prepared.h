@@ -37,8 +37,8 @@ struct SampleForm {
 
 class Prepared : public SampleReader {
  public:
-  // With the options `labels`, `dense` and `columns`, their numbers, the path is a file of lines without meta.json. Its
-  // columns are label1, ..., dense1, ..., column1, ...
+  // With the options `labels`, `dense` and `columns`, which are numbers of columns, the path is a file of lines without
+  // meta.json. Its columns are label1, ..., dense1, ..., column1, ...
   explicit Prepared(tessera::sdk::Options& options);
   const void* extension(std::string_view id) const;
 

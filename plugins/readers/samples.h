@@ -1,4 +1,4 @@
-// Base of the readers of text whose columns the reader itself knows: a line is a sample.
+// Base class of readers of text files with one sample per line, whose columns the reader knows by itself.
 #pragma once
 
 #include <cstdint>
@@ -63,10 +63,10 @@ class SampleReader : public tessera::sdk::ArrivingReader {
   }
 
  protected:
-  // Quotes are characters like any other.
+  // Quotes have no meaning in these lines.
   static constexpr CsvFormat kLines{'\t', false};
 
-  // Forgets files and columns, and takes these columns.
+  // Forgets all files and columns, and sets the columns.
   void start(const std::vector<tessera::sdk::ReaderColumn>& columns);
   // Adds a file and its blocks; returns the number of its lines.
   int64_t add_file(const std::string& path, int64_t block_bytes);
@@ -81,11 +81,11 @@ class SampleReader : public tessera::sdk::ArrivingReader {
   std::span<const tsr_reader_values> values();
 
   std::vector<tessera::sdk::ReaderColumn> listed_;
-  std::vector<SampleColumn> columns_;  // those of listed_
+  std::vector<SampleColumn> columns_;  // by index in listed_
   std::vector<size_t> selected_;
   std::vector<tsr_reader_values> values_;
   std::unique_ptr<RecordReader> pipe_;
-  int64_t taken_ = 0;         // lines of the pipe
+  int64_t taken_ = 0;         // number of lines read from the pipe
   std::exception_ptr wrong_;  // thrown after the lines of the pipe that were returned
 };
 

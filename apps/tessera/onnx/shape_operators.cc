@@ -73,7 +73,8 @@ Values unsqueeze(Importer& im, const onnx::NodeProto& node) {
 Values expand(Importer& im, const onnx::NodeProto& node) {
   const ImportValue out = same(im, node);
   const OnnxConstant& shape = im.needed_constant(node, 1, "shape");
-  const bool fills = is_length(im, out) && shape.values.size() == 2;  // the division after it does the same
+  // The layer also divides, so this node can be skipped.
+  const bool fills = is_length(im, out) && shape.values.size() == 2;
   if (!fills && !im.is_shape(shape, out.width(), out.flat))
     im.refuse(node, "cannot become a layer, because it copies values");
   return {out};

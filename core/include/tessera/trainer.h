@@ -165,7 +165,7 @@ class ModelTrainer : public Trainer {
     const std::vector<DenseInput>& sequences;  // rows of tables without pooling, as inputs of the graph
   };
   Rows look_up(const Batch& batch, TakenBatch taken, bool finished, bool train);
-  // The two halves of the backward of both collections, in the same way.
+  // Each does one half of the backward, for both collections.
   void send_gradients(const ShardedEmbeddingBagCollection::Output& pooled, const Tensor& grad_pooled, bool trained);
   void update_tables(const ShardedEmbeddingBagCollection::Output& pooled);
   // The heads' inputs that are predictions.

@@ -14,7 +14,7 @@
 
 namespace tessera {
 
-// A layout's parts as one: all of them have one placement.
+// A layout with all of its parts joined, which is possible because they have the same placement.
 struct Layout {
   int32_t placement = TSR_PLACE_ANY_RANK;
   int32_t combine = TSR_COMBINE_CONCAT;  // of several parts, that of those which are split

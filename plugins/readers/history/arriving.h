@@ -15,14 +15,15 @@
 
 namespace tessera_readers {
 
-// Each row is an event, with the histories before it. A position says how many rows there were, and their sum: rows
-// from the first one on are read again to make the histories, so the source must still have them.
+// Turns each arriving row into an event with the histories before it. A position holds the number of rows so far, and a
+// sum of their hashes. To continue from a position, all rows are read again from the first one, because histories are
+// made from them. So the source must still have them.
 class ArrivingHistories {
  public:
-  // `inner` outlives this. NULL from arriving_of(): its rows do not arrive.
+  // `inner` must outlive this. arriving_of() returns NULL if the rows of `inner` do not arrive over time.
   ArrivingHistories(const HistoryOptions& options, const KeptLists& lists, const tsr_instance& inner);
   static const tsr_reader_arriving* arriving_of(const tsr_instance& inner);
-  const std::vector<tessera::sdk::ReaderColumn>& columns() const { return columns_; }  // those that are lists
+  const std::vector<tessera::sdk::ReaderColumn>& columns() const { return columns_; }  // the columns that are histories
   bool skips() const { return skips_ != nullptr; }
 
   void follow(const std::string& path, std::string_view position);
@@ -33,15 +34,15 @@ class ArrivingHistories {
 
  private:
   struct Output {
-    bool list = false;  // a history; else a column of the rows
-    size_t from = 0;    // the wanted column, or the cell
+    bool list = false;  // true: a history; false: a column of the rows
+    size_t from = 0;    // index of the wanted column, or of the event's cell
     uint64_t pool = HistoryPicker::kNoPool;
     int32_t type = TSR_READER_TEXT;
     HistoryColumn values;
   };
   // An event's fields in a row.
   struct Event {
-    std::string_view user;  // its word, valid until the next event
+    std::string_view user;  // word of the user, valid until the next event
     TimeKey time;
     uint64_t pool = 0;
   };
@@ -61,20 +62,20 @@ class ArrivingHistories {
   const tsr_reader_skips* skips_;  // NULL: a bad row ends the reading
   std::vector<tessera::sdk::ReaderColumn> columns_;
   std::string path_;
-  std::vector<tessera::sdk::ReaderWant> wants_;  // those that the other reader reads
-  std::vector<size_t> cells_;                    // wants_ that are cells of events
-  size_t user_ = 0, time_ = 0, by_ = 0;          // wants_
+  std::vector<tessera::sdk::ReaderWant> wants_;  // columns that the inner reader reads
+  std::vector<size_t> cells_;                    // indices in wants_ of the columns that are cells of events
+  size_t user_ = 0, time_ = 0, by_ = 0;          // indices in wants_
   std::vector<Output> outputs_;
   std::vector<tsr_reader_values> values_, given_;
-  std::vector<int64_t> given_rows_;  // the rows of values_ that were given
+  std::vector<int64_t> given_rows_;  // rows of values_ that were returned
   std::vector<double> times_;
-  std::vector<std::string_view> event_;  // cells
-  TextNumbers no_texts_;                 // cells are texts themselves
+  std::vector<std::string_view> event_;  // the cells of an event
+  TextNumbers no_texts_;                 // empty, because the cells are texts and have no numbers
   TextWord user_word_;
   TimeKeys keys_;
   KeptEvents events_;
-  int64_t rows_ = 0, rows_before_ = 0;  // rows so far; those before the position that was followed
-  uint64_t sum_ = 0, sum_before_ = 0;   // of hashes of these
+  int64_t rows_ = 0, rows_before_ = 0;  // rows so far, and rows before the position that was followed
+  uint64_t sum_ = 0, sum_before_ = 0;   // sums of the hashes of these rows
 };
 
 }  // namespace tessera_readers

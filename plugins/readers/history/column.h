@@ -1,4 +1,4 @@
-// Values of a column, which the reader histories collects value by value.
+// The values of one column, which the reader histories collects one by one.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ class TextNumbers {
   size_t size() const { return texts_.size(); }
 
  private:
-  std::deque<std::string> texts_;  // the keys of numbers_ are these
+  std::deque<std::string> texts_;  // the keys of numbers_ are views of these
   std::unordered_map<std::string_view, uint32_t> numbers_;
 };
 

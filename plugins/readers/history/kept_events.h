@@ -1,4 +1,4 @@
-// The events of users as they come one by one, within a bound of memory.
+// Keeps the events of users as they come one by one, within a bound of memory.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,20 @@ namespace tessera_readers {
 
 class KeptEvents {
  public:
-  // Forgets all. An event has `cells` texts. `item` is the cell that repeats are found by; unused if repeats are kept.
-  // `all`: also events are kept that no later history has. Users take at most `most_bytes`.
+  // Forgets all events. An event has `cells` texts. `item` is the index of the cell with the item, by which repeats are
+  // found; it is not used if repeats are kept. `all`: events are kept even if no later history has them. All users
+  // together take at most `most_bytes`.
   void start(const HistoryOptions& options, size_t cells, size_t item, bool all, int64_t most_bytes);
-  // True for an event that is earlier than one of the user, unless events are sorted.
+  // True if the event is earlier than another one of its user, and events are not sorted.
   bool is_late(std::string_view user, const TimeKey& time) const;
-  // Adds the user's next event; false if it is earlier than one of the user, and the order must be that of time.
+  // Adds the user's next event. Returns false if it is earlier than another one of the user, and the order must be that
+  // of time.
   bool add(std::string_view user, const TimeKey& time, uint64_t pool, const std::vector<std::string_view>& cells);
 
-  // Chooses the user of the functions below, and returns the number of its events.
+  // Chooses the user for the functions below, and returns the number of the user's events.
   int64_t choose(std::string_view user);
-  // The events of the history of the user's next event, in the order of time. Valid until the next call.
+  // Returns the events in the history of the user's next event, in order of time. The result is valid until the next
+  // call.
   const std::vector<int64_t>& history();
   uint64_t pool(int64_t event) const;
   std::string_view cell(int64_t event, size_t cell) const;
@@ -37,7 +40,7 @@ class KeptEvents {
   int64_t forgotten() const { return forgotten_; }
 
  private:
-  // An event is its pool, its time, and its cells, each after its size.
+  // An event is stored as its head, then each cell's size and text.
   struct Head {
     uint64_t pool;
     TimeKey time;
@@ -58,10 +61,10 @@ class KeptEvents {
   size_t cells_ = 0, item_ = 0;
   bool all_ = false;
   int64_t most_bytes_ = 0, bytes_ = 0, forgotten_ = 0;
-  Users users_;                                                   // those whose newest event came first are first
-  std::unordered_map<std::string_view, Users::iterator> places_;  // by the names in users_
+  Users users_;                                                   // in order of their newest events, the oldest first
+  std::unordered_map<std::string_view, Users::iterator> places_;  // keys are views of the names in users_
   const User* chosen_ = nullptr;
-  std::vector<size_t> begins_;  // of the chosen user's events
+  std::vector<size_t> begins_;  // where the chosen user's events begin
   HistoryPicker picker_;
 };
 

@@ -19,9 +19,9 @@ namespace tessera_readers {
 class KeptLists {
  public:
   struct List {
-    size_t cell;                             // of an event
-    uint64_t pool = HistoryPicker::kNoPool;  // the only one; kNoPool: all
-    bool seen = false;                       // all events of the user
+    size_t cell;                             // index of an event's cell
+    uint64_t pool = HistoryPicker::kNoPool;  // the events of this pool; kNoPool: of all pools
+    bool seen = false;                       // true: all events of the user, not only those of the history
   };
 
   explicit KeptLists(const HistoryOptions& options);
@@ -29,13 +29,14 @@ class KeptLists {
   const std::vector<std::string>& lists() const { return lists_; }
 
   const List* list_of(std::string_view name) const;  // NULL: there is no such list
-  // How many values list `i` has at most, and which ones of more values: TSR_HISTORY_NEWEST, ...
+  // Returns how many values list `i` has at most. *which says which values a longer list keeps: TSR_HISTORY_NEWEST, ...
   int64_t most(size_t i, int32_t* which) const;
   // Failure(TSR_NOT_FOUND): there is no such list.
   void begin(const std::vector<std::string_view>& lists, int64_t most_bytes);
-  // Adds row `row`. Failure(TSR_INVALID_ARGUMENT): it is no event, or earlier than one of the same user.
+  // Adds row `row` as an event. Failure(TSR_INVALID_ARGUMENT): it is no event, or it is earlier than one of the same
+  // user.
   void add(std::span<const tsr_reader_values> values, int64_t row);
-  // The lists of the user's next event, and how many events they are made of.
+  // Returns the lists of the user's next event. *events is the number of events that they are made from.
   std::span<const tsr_reader_values> take(std::string_view user, int64_t* events);
   const KeptEvents& events() const { return events_; }
 
@@ -47,7 +48,7 @@ class KeptLists {
 
   const HistoryOptions& options_;
   std::vector<std::string> event_columns_, lists_;
-  std::vector<List> sources_;  // of lists_
+  std::vector<List> sources_;  // by index in lists_
   std::vector<Chosen> chosen_;
   TimeKeys times_;
   KeptEvents events_;

@@ -1,4 +1,4 @@
-// The events of each user, as far as histories may still need them.
+// The events of each user that later histories may need.
 #pragma once
 
 #include <algorithm>
@@ -10,13 +10,14 @@
 
 namespace tessera_readers {
 
-// Picks the events of a history.
+// Chooses the events of a history.
 class HistoryPicker {
  public:
   static constexpr uint64_t kNoPool = HistoryOptions::kNoPool;  // the event is in no history
 
-  // The events of the history before the event `end`, in the order of time. pool(event) is an event's pool, and
-  // item(event) the number of its item, which is asked for only if repeats are left out. Valid until the next call.
+  // Returns the events in the history of the event `end`, in order of time. pool(event) returns an event's pool, and
+  // item(event) the number of its item; it is called only if repeats are left out. The result is valid until the next
+  // call.
   template <class Pool, class Item>
   const std::vector<int64_t>& pick(const HistoryOptions& options, int64_t end, const Pool& pool, const Item& item) {
     picked_.clear();
@@ -44,11 +45,12 @@ class HistoryPicker {
   }
 
  private:
-  std::vector<int64_t> picked_, counts_;  // events; their number in each pool
-  std::unordered_set<uint64_t> items_;    // those picked, with their pools
+  std::vector<int64_t> picked_, counts_;  // events, and how many of them each pool has
+  std::unordered_set<uint64_t> items_;    // items of the picked events, with their pools
 };
 
-// A log is cut to the events that it needs when it has this many, so that cutting costs each event a few copies.
+// The number of events at which a log is cut to the `needed` ones. It is so much larger that each event is copied only
+// a few times.
 constexpr int64_t most_of(int64_t needed) {
   constexpr int64_t kLeast = 16;
   return needed + needed / 2 + kLeast;
@@ -58,22 +60,26 @@ class HistoryLog {
  public:
   static constexpr uint64_t kNoPool = HistoryPicker::kNoPool;
 
-  // An event has `cells` values. `item` is the cell that repeats are found by; unused if repeats are kept.
+  // An event has `cells` values. `item` is the index of the cell with the item, by which repeats are found; it is not
+  // used if repeats are kept.
   void start(const HistoryOptions& options, size_t cells, size_t item);
   // Adds the user's next event.
   void add(size_t user, uint64_t pool, const uint64_t* cells);
-  // Puts the event with number `place` of the user's `count` events; all are put, in any order.
+  // Stores an event of a user out of order: it is event number `place` of the user's `count` events, all of which must
+  // be stored.
   void put(size_t user, int64_t place, int64_t count, uint64_t pool, const uint64_t* cells);
-  // Forgets events that no later history has. Amortised, it costs nothing. It is for users with events added in order.
+  // Forgets events that no later history has. Only for users whose events are added in order. It costs a constant time
+  // per added event.
   void trim(size_t user);
-  // Forgets all but the last `events` of them, if there are many more.
+  // Keeps only the user's last `events` events, if there are many more.
   void keep_last(size_t user, int64_t events);
   void clear() { users_.clear(); }
 
-  int64_t size(size_t user) const;  // number of events that it has
+  int64_t size(size_t user) const;  // number of the user's events in the log
   uint64_t pool(size_t user, int64_t event) const { return at(user, event)[0]; }
   uint64_t cell(size_t user, int64_t event, size_t cell) const { return at(user, event)[1 + cell]; }
-  // The events of the history before the user's event `end`, in the order of time. Valid until the next call.
+  // Returns the events in the history of the user's event `end`, in order of time. The result is valid until the next
+  // call.
   const std::vector<int64_t>& history(size_t user, int64_t end);
 
  private:

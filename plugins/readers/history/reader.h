@@ -1,8 +1,9 @@
-// The reader histories: causal histories of users, made from the events that another reader reads.
+// The reader histories: makes histories of users from events that another reader reads. A history only has events
+// before its own event.
 //
-// An event's history has the events of its user before it. The order is that of time; events of one time are in the
-// order of the files. If the files have that order, the reader keeps only the events that histories may still need, and
-// reads blocks one after the other. Otherwise it sorts: it keeps the histories' columns of all events.
+// An event's history has the earlier events of its user, in order of time. Events of the same time are in the order of
+// the files. If the files are in order of time, the reader keeps only events that later histories may need, and reads
+// blocks one after the other. Otherwise it sorts, and keeps the histories' columns of all events in memory.
 #pragma once
 
 #include <memory>
@@ -30,7 +31,7 @@ class HistoryReader : public tessera::sdk::ArrivingReader {
     return skips != nullptr ? skips : tessera::sdk::arriving_extension<HistoryReader>(id);
   }
   KeptLists& kept_lists() { return kept_; }
-  // The form of the files' times, as an option; empty: it was given, or no files are open.
+  // Returns the form of the files' times as an option for later data. Empty: the form was given, or no files are open.
   const char* settled() const;
   const char* describe(const std::string& path);
 
@@ -43,7 +44,7 @@ class HistoryReader : public tessera::sdk::ArrivingReader {
   void select(std::span<const tessera::sdk::ReaderWant> wants) override;
   std::span<const tsr_reader_values> read(int64_t block) override;
 
-  // These are for rows that arrive.
+  // The next functions are for rows that arrive over time.
   void follow(std::string_view path, std::string_view position) override {
     arriving_->follow(std::string(path), position);
   }
@@ -52,30 +53,30 @@ class HistoryReader : public tessera::sdk::ArrivingReader {
   void skip(int64_t row, const char* why) { arriving_->skip(row, why); }
 
  private:
-  // The source of a column.
+  // Says what a column of this reader is made from.
   struct Source {
     enum class Kind { kEvent, kHistory, kNext, kSeen, kUser, kLabel };
     Kind kind = Kind::kEvent;
-    std::string column;                   // of the files
-    uint64_t pool = HistoryLog::kNoPool;  // the only one; kNoPool: all
+    std::string column;                   // name of the column in the files
+    uint64_t pool = HistoryLog::kNoPool;  // events of this pool; kNoPool: of all pools
   };
   // A selected column.
   struct Output {
     Source source;
     int32_t type;
-    size_t from = 0;  // the wanted column of kEvent; the cell of a history
+    size_t from = 0;  // for kEvent the index of the wanted column, for a history the index of the cell
     HistoryColumn values;
   };
-  // The source of a block's samples: a block of events, or users of samples_.
+  // The samples of a block: a block of events, or a range of samples_.
   struct Origin {
     HistoryPart part;
     size_t first, end;
   };
-  // A sample of samples = "users": its user, and the number of events before the one to predict.
+  // A sample if samples = "users": its user, and the number of events before the one to predict.
   struct UserSample {
     uint32_t user;
     int64_t last;
-    bool seen;  // it has `seen`
+    bool seen;  // the column `seen` has events
   };
 
   void check_columns() const;
@@ -108,29 +109,29 @@ class HistoryReader : public tessera::sdk::ArrivingReader {
   HistoryOptions options_;
   KeptLists kept_;
   InnerReader inner_;
-  std::unique_ptr<ArrivingHistories> arriving_;  // NULL: the other reader reads files
+  std::unique_ptr<ArrivingHistories> arriving_;  // NULL: the inner reader reads files
   std::string described_;
   std::vector<tessera::sdk::ReaderColumn> inner_columns_;
   EventFiles events_;
   std::unique_ptr<HistorySurvey> survey_;
   std::vector<std::string> files_;
   std::vector<tessera::sdk::ReaderColumn> columns_;
-  std::vector<Source> sources_;  // of columns_
+  std::vector<Source> sources_;  // by index in columns_
   std::vector<tessera::sdk::ReaderBlock> blocks_;
-  std::vector<Origin> origins_;  // of blocks_
+  std::vector<Origin> origins_;  // by block
   std::vector<UserSample> samples_;
 
-  std::vector<tessera::sdk::ReaderWant> wants_;  // what the other reader reads
-  std::vector<size_t> cells_;                    // wants_ that are cells of the log
+  std::vector<tessera::sdk::ReaderWant> wants_;  // columns that the inner reader reads
+  std::vector<size_t> cells_;                    // indices in wants_ of the columns that are cells of the log
   size_t user_want_ = 0, time_want_ = 0, by_want_ = 0, item_want_ = 0;
   std::vector<Output> outputs_;
   std::vector<tsr_reader_values> values_;
-  TextNumbers texts_;  // of cells
+  TextNumbers texts_;  // numbers of the cells' texts
   TextWord word_;
   HistoryLog log_;
   bool loaded_ = false;              // the log has all events
-  size_t next_ = 0;                  // the block of events after those in the log, if events are read in order
-  std::vector<int64_t> log_counts_;  // by user: number of events that were in the log
+  size_t next_ = 0;                  // if events are read in order: the block after the last one in the log
+  std::vector<int64_t> log_counts_;  // by user: number of events added to the log so far
   std::vector<uint64_t> event_;      // the cells of an event
 };
 

@@ -1,5 +1,5 @@
-// One pass over all events before histories are made: who the users are, in which order their events come, and which
-// part each event belongs to.
+// One pass over all events before histories are made. It finds the users, the order of their events, and the part that
+// each event belongs to.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace tessera_readers {
 
-// A row of an event, for messages.
+// The place of an event's row, for messages.
 struct EventPlace {
   const std::string& file;
   int64_t row;  // of the file, from 1
@@ -46,28 +46,28 @@ class HistorySurvey {
   // is not the promised one, or a part is empty.
   HistorySurvey(const HistoryOptions& options, const EventFiles& files, InnerReader& inner);
 
-  // The user of a row that must have one.
+  // Returns the user of a row. Fails if the row has none.
   static std::string_view user_of(const HistoryOptions& options, const tsr_reader_values& users, int64_t row,
                                   const EventPlace& place);
 
   TextNumbers& users() { return users_; }
   TimeKeys::Form time_form() const { return keys_.form(); }
   int64_t events(size_t user) const { return counts_[user]; }
-  // The part of the user's event `index`, which has this time; the time matters only if the split is by time.
+  // Returns the part of the user's event `index`, which has this time. The time matters only if the split is by time.
   HistoryPart part(size_t user, int64_t index, const TimeKey& time) const;
-  // The number of the user's events that a part and those before it have in a split by time.
+  // Returns the number of the user's events in this part and in the parts before it, in a split by time.
   int64_t events_until(size_t user, HistoryPart part) const { return until_[user][part]; }
   TimeKey time_of(const tsr_reader_values& times, int64_t row, const EventPlace& place);
 
-  // Those of history.values that no event has.
+  // Returns the values of history.values that no event has.
   std::vector<std::string> absent_values() const;
 
   struct Block {
     std::array<int64_t, kHistoryParts> rows{};
-    int64_t entries = 0;  // events in the histories of its rows, at most
+    int64_t entries = 0;  // upper bound of the number of events in the histories of its rows
   };
   const std::vector<Block>& blocks() const { return blocks_; }
-  // If events are sorted: the user of each row, its event's number among the user's, and its part.
+  // For sorted events: a row's user, the event's number among those of the user, and its part.
   struct Row {
     uint32_t user, place;
     HistoryPart part;
@@ -86,17 +86,18 @@ class HistorySurvey {
   const EventFiles& files_;
   TimeKeys keys_;
   TimeKey validation_from_, test_from_;
-  bool bounded_ = false;  // those are set
+  bool bounded_ = false;  // the two times above are set
   TextWord word_;
-  TextNumbers users_;  // by their words
+  TextNumbers users_;  // numbers of the users' words
   std::vector<int64_t> counts_;
-  std::vector<int64_t> actions_;                           // by history.values: number of events
-  std::vector<std::array<int64_t, kHistoryParts>> until_;  // only of a split by time
+  std::vector<int64_t> actions_;  // number of events, by index in history.values
+  // Counts of events_until(), by user and part; only in a split by time.
+  std::vector<std::array<int64_t, kHistoryParts>> until_;
   std::vector<Block> blocks_;
   std::vector<Row> rows_;
-  std::vector<TimeKey> times_;                      // by row, while they are sorted
-  std::vector<TimeKey> last_times_;                 // by user, in file order
-  std::vector<std::array<size_t, 2>> last_blocks_;  // by user: those of its last event and of the one before
+  std::vector<TimeKey> times_;                      // by row; only while events are sorted
+  std::vector<TimeKey> last_times_;                 // by user: time of the last event in file order
+  std::vector<std::array<size_t, 2>> last_blocks_;  // by user: blocks of the last event and of the one before it
 };
 
 }  // namespace tessera_readers

@@ -11,16 +11,17 @@ namespace tessera_readers {
 // A number or a time that can be compared with others of its kind.
 struct TimeKey {
   double number = 0;  // for a time: seconds since 1970
-  int64_t rest = 0;   // added to it: nanoseconds of a time, or the low bits of an integer that a double does not hold
+  int64_t rest = 0;   // nanoseconds of a time, or low bits of an integer that a double cannot hold; added to `number`
   bool operator<(const TimeKey& other) const { return std::tie(number, rest) < std::tie(other.number, other.rest); }
 };
 
-// Parses the times of a column. They are numbers, or dates and times, as is given or as the first value decides.
+// Parses the times of a column. All are numbers, or all are dates and times. The form is given, or the first value
+// decides it.
 class TimeKeys {
  public:
   enum class Form { kUnknown, kNumber, kTime };
   explicit TimeKeys(Form form = Form::kUnknown) : form_(form), given_(form != Form::kUnknown) {}
-  // Unset: the text is empty, or is of no form or of another one than the first value.
+  // Unset: the text is empty, or does not have the form of the first value.
   std::optional<TimeKey> parse(std::string_view text);
   Form form() const { return form_; }
   bool given() const { return given_; }
@@ -30,7 +31,8 @@ class TimeKeys {
   bool given_;
 };
 
-// The time of an event. wrong(parts...) fails with a message about the column if the text is none.
+// Returns the time of an event. If the text is not a time, it calls wrong(parts...), which fails with a message about
+// the column.
 template <class Wrong>
 TimeKey time_of_event(TimeKeys& keys, std::string_view text, const Wrong& wrong) {
   const std::optional<TimeKey> key = keys.parse(text);

@@ -56,7 +56,7 @@ void check_healthy(int ranks) {
   expect_messages(path(report, "last barrier"), 3 * rounds);  // others may have ended
   EXPECT_LE(path(report, "last barrier").sent.messages, rounds);
   EXPECT_LE(path(report, "end").sent.messages, 2 * rounds);
-  // A plan passes each rank once in each round at most, with the sizes and digests of all ranks.
+  // The plan passes each rank at most once in a round. The other bytes are sizes and digests of all ranks.
   EXPECT_LE(path(report, "plan, fingerprints").sent.bytes,
             rounds * static_cast<int64_t>(job.plan_bytes + 1000) + 40 * ranks);
   EXPECT_LE(path(report, "save").sent.bytes, 40 * ranks + 1000 * rounds);
