@@ -71,9 +71,9 @@ typedef struct tsr_parameter {
 /* Flags of a value. */
 /* It is a sequence: it has the offsets that `rows_like` names instead of one row for each sample. */
 #define TSR_VALUE_JAGGED 0x10000u
-/* These two are only of inputs that are sequences. Each rank has other rows of one set, which the ranks hold together:
- * candidates of a loss, for example. The first says so of calls that train, the second of calls that do not. A layer
- * that takes each row by itself may take such an input. Another one must combine what the ranks make of their rows by
+/* Flags of an input that is a sequence: each rank has other rows of one set, which the ranks hold together, such as the
+ * candidates of a loss. TSR_VALUE_SPLIT is for calls that train, TSR_VALUE_SPLIT_IN_EVALUATION for calls that do not.
+ * A layer that computes each row by itself may take such an input. Any other layer must combine the ranks' results by
  * sum_over_ranks(), or refuse the input. */
 #define TSR_VALUE_SPLIT 0x20000u
 #define TSR_VALUE_SPLIT_IN_EVALUATION 0x40000u
@@ -131,9 +131,9 @@ typedef struct tsr_module_call {
   const DLTensor* grad_parameters; /* in the order of parameter(); the layer adds to them */
   tsr_stream stream;               /* stream of the tensors' device; NULL in host memory */
   /* [serial][enqueue] For forward() and backward(), on the thread that called them. Replaces `inout` (float32 or
-   * float64) by its sum over all ranks, in stream order. If it is not NULL, all ranks call
-   * it equally often and with equal sizes, in forward() and in backward(). NULL: there is only one rank, or the call
-   * does not train and has no input that is TSR_VALUE_SPLIT_IN_EVALUATION. */
+   * float64) by its sum over all ranks, in stream order. If it is not NULL, all ranks call it equally often and with
+   * equal sizes, in forward() and in backward(). NULL: there is only one rank, or the call does not train and has no
+   * input that is TSR_VALUE_SPLIT_IN_EVALUATION. */
   tsr_code (*sum_over_ranks)(void* ranks, const DLTensor* inout, tsr_error* err);
   void* ranks; /* first argument of sum_over_ranks */
   /* [num_outputs], each int64 [batch + 1]: offsets of sequences with TSR_ROWS_OWN. forward() writes them: from 0, never

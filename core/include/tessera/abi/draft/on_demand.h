@@ -52,7 +52,8 @@ typedef struct tsr_table_ages {
   uint64_t rows[TSR_AGE_CLASSES];
 } tsr_table_ages;
 
-/* The functions of the extension. Each may be NULL, as said there; save and add are both NULL or both given. */
+/* The functions of the extension. Each may be NULL; its comment says what that means. save and add are either both NULL
+ * or both given. */
 typedef struct tsr_on_demand {
   uint32_t struct_size;
   uint32_t flags; /* none is defined: 0 */
