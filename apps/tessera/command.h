@@ -24,7 +24,7 @@ struct Command {
   std::string summary;  // one line, for lists and manual pages
   // `args` follow the subcommand's name. Returns the exit status.
   std::function<int(const std::vector<std::string>& args)> run;
-  // True if the command's work is not its output: it goes on after its reader has gone.
+  // True for commands that do more than print, such as training: they continue when nobody reads their output any more.
   bool outlives_readers = false;
 };
 

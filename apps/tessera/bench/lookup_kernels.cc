@@ -229,7 +229,7 @@ LookupSubject kernel_subject(const Runtime& runtime, const std::string& id, cons
   LookupSubject subject;
   subject.kernel = lookup->kernel_id();
   subject.verified = reference.agrees(*lookup);
-  if (lookup->rows_on_demand()) {  // until here all rows fit
+  if (lookup->rows_on_demand()) {  // all rows fit until this point
     for (LookupTable& table : options.tables) {
       table.any_id = true;
       table.rows = static_cast<int64_t>(std::ceil(static_cast<double>(shape.rows) / shape.load));

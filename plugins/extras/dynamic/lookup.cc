@@ -4,8 +4,9 @@
 namespace extras {
 namespace {
 
-// Ids go through stages. Each stage works as many ids behind the previous one as memory takes to answer, so the data it
-// prefetched is there for the next stage. It works on a few ids at a time, so that the processor overlaps all stages.
+// Ids go through several stages. A stage prefetches the data that the next one reads, and the next one is kApart ids
+// behind, which is about as long as memory takes to answer. Each stage works on a few ids at a time, so that the
+// processor overlaps the stages.
 constexpr int64_t kTogether = Hashed::kMost;
 constexpr int64_t kApart = 48;
 constexpr int64_t kRing = 128;  // ids between the first stage and the last, a power of two

@@ -13,7 +13,7 @@ using tessera::sdk::fail;
 using tessera::sdk::ReaderWant;
 
 constexpr int64_t kRowsAtOnce = 4096;
-constexpr auto kPatience = std::chrono::seconds(30);  // for rows that had arrived before
+constexpr auto kPatience = std::chrono::seconds(30);  // deadline for rows that are read again
 
 std::string_view present_text(const tsr_reader_values& v, int64_t row) {
   return v.present != nullptr && v.present[row] == 0 ? std::string_view() : text_at(v, row);
@@ -130,7 +130,7 @@ tsr_reader_arrived ArrivingHistories::read(int64_t most, double wait_s) {
   return got;
 }
 
-// Reads the rows before the position, so that their users have their histories.
+// Reads the rows before the position again, so that their users have their histories.
 void ArrivingHistories::read_again() {
   if (rows_before_ == 0) return;
   auto last_row = std::chrono::steady_clock::now();
@@ -151,7 +151,7 @@ void ArrivingHistories::read_again() {
   rows_before_ = 0;
 }
 
-// Reads a row's event, whose cells are then in event_. Failure: it is none.
+// Reads a row's event, and stores its cells in event_. Fails if the row is no event.
 ArrivingHistories::Event ArrivingHistories::event_at(int64_t row) {
   const auto wrong = [&](const std::string& column, const auto&... parts) {
     fail(TSR_INVALID_ARGUMENT, "column \"", column, "\": ", parts...);
@@ -175,7 +175,8 @@ ArrivingHistories::Event ArrivingHistories::event_at(int64_t row) {
   return out;
 }
 
-// Adds a row's event; `gives`: also its sample. Returns false if it is no event, and such rows are left out.
+// Adds a row's event to the histories. `gives`: also returns the row as a sample. Returns false if the row is no event
+// and such rows are left out.
 bool ArrivingHistories::take(const tsr_reader_arrived& got, int64_t row, bool gives) {
   ++rows_;
   sum_ += hashed(present_text(values_[time_], row), hashed(present_text(values_[user_], row), 0xcbf29ce484222325));
@@ -206,7 +207,7 @@ void ArrivingHistories::add_cell(Output& out, std::string_view cell) const {
   out.values.add_cell(bits, no_texts_);
 }
 
-// Gives a row, whose user is chosen.
+// Adds a row to the outputs. Its user has been chosen.
 void ArrivingHistories::give(int64_t row) {
   const std::vector<int64_t>& history = events_.history();
   for (Output& out : outputs_) {

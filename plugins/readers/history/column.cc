@@ -7,7 +7,7 @@
 namespace tessera_readers {
 
 std::string_view TextWord::of(std::string_view text) {
-  // Only these begin a text that has another word.
+  // Only a text that begins with one of these can have a word other than itself.
   const auto begins_value = [](char c) { return c == '-' || c == 'T' || c == 'F' || (c >= '0' && c <= '9'); };
   if (text.empty() || !begins_value(text[0])) return text;
   word_.clear();

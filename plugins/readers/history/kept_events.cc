@@ -27,7 +27,7 @@ void KeptEvents::start(const HistoryOptions& options, size_t cells, size_t item,
   most_bytes_ = most_bytes;
 }
 
-// The nodes of the list and of the map are counted as if they were this large.
+// Counts the bytes of a user. The nodes of the list and of the map count with this size.
 int64_t KeptEvents::bytes_of(const User& user) {
   constexpr size_t kNodes = 192;
   return static_cast<int64_t>(kNodes + user.name.capacity() + user.events.capacity());

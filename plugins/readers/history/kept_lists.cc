@@ -10,7 +10,7 @@ namespace {
 
 using tessera::sdk::fail;
 
-constexpr size_t kUser = 0, kTime = 1;  // of event_columns()
+constexpr size_t kUser = 0, kTime = 1;  // indices in event_columns()
 
 std::string_view text_or_none(const tsr_reader_values& v, int64_t row) {
   return v.present != nullptr && v.present[row] == 0 ? std::string_view() : text_at(v, row);

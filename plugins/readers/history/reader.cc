@@ -176,7 +176,7 @@ void HistoryReader::list_event_blocks() {
   }
 }
 
-// The number of events before the one to predict; negative: the user has no sample in the part.
+// Returns the number of the user's events before the one to predict; negative: the user has no sample in this part.
 int64_t HistoryReader::last_of(uint32_t user, HistoryPart part) const {
   const int64_t events = survey_->events(user);
   if (options_.sample == HistoryOptions::Sample::kRequests) return events;

@@ -1,4 +1,4 @@
-// The values that the reader histories gives for its columns.
+// Makes the values of the columns that the reader histories offers.
 #include <algorithm>
 #include <bit>
 #include <utility>
@@ -97,7 +97,7 @@ std::span<const tsr_reader_values> HistoryReader::read(int64_t block) {
   return values_;
 }
 
-// The cells of the row's event are then in event_; returns its pool.
+// Stores the cells of the row's event in event_, and returns its pool.
 uint64_t HistoryReader::cells_of(const std::vector<tsr_reader_values>& values, size_t block, int64_t row) {
   event_.clear();
   for (const size_t wanted : cells_) {
@@ -123,7 +123,7 @@ size_t HistoryReader::user_at(const std::vector<tsr_reader_values>& values, size
   return user;
 }
 
-// Puts the events of all users into the log.
+// Adds the events of all users to the log.
 void HistoryReader::load_log() {
   if (loaded_) return;
   const bool seen = std::any_of(outputs_.begin(), outputs_.end(),
@@ -156,7 +156,7 @@ void HistoryReader::start_outputs(const std::vector<tsr_reader_values>& values) 
                          : out.source.kind != Source::Kind::kUser && out.source.kind != Source::Kind::kLabel);
 }
 
-// Adds a row of a block of events, whose user has `end` events before it in the log.
+// Adds a sample: a row of a block of events, whose user has `end` earlier events in the log.
 void HistoryReader::add_sample(const std::vector<tsr_reader_values>& values, int64_t row, size_t user, int64_t end) {
   const std::vector<int64_t>& history = log_.history(user, end);
   for (Output& out : outputs_) {
@@ -172,7 +172,7 @@ void HistoryReader::add_sample(const std::vector<tsr_reader_values>& values, int
   }
 }
 
-// Columns of events are lent as they are if a block has all rows.
+// If a block has all rows, the columns of its events are passed on without a copy.
 void HistoryReader::lend_outputs(const std::vector<tsr_reader_values>& values) {
   for (const Output& out : outputs_) {
     const bool lent = out.source.kind == Source::Kind::kEvent && !options_.parts();
@@ -182,7 +182,7 @@ void HistoryReader::lend_outputs(const std::vector<tsr_reader_values>& values) {
 
 void HistoryReader::read_in_order(size_t block, HistoryPart part) {
   constexpr size_t kNowhere = ~size_t{0};
-  size_t at = std::exchange(next_, kNowhere);  // an error below leaves the log in no state
+  size_t at = std::exchange(next_, kNowhere);  // if there is an error below, the log is in no defined state
   if (block < at) {
     log_.clear();
     std::fill(log_counts_.begin(), log_counts_.end(), 0);
@@ -196,7 +196,7 @@ void HistoryReader::read_in_order(size_t block, HistoryPart part) {
   next_ = block + 1;
 }
 
-// Puts the events of a block into the log. `part`: adds the rows of this part as samples.
+// Adds the events of a block to the log. `part`: also adds the rows of this part as samples.
 void HistoryReader::pass_block(size_t block, const std::vector<tsr_reader_values>& values, const HistoryPart* part) {
   for (int64_t row = 0; row < events_.blocks[block].rows; ++row) {
     const size_t user = user_at(values, block, row);
@@ -238,7 +238,7 @@ void HistoryReader::add_user_sample(const UserSample& sample) {
   for (Output& out : outputs_) {
     switch (out.source.kind) {
       case Source::Kind::kEvent:
-        break;  // not listed
+        break;  // samples of users have no such columns
       case Source::Kind::kUser:
         add_user(out, name);
         break;
@@ -258,7 +258,7 @@ void HistoryReader::add_user_sample(const UserSample& sample) {
   }
 }
 
-// Adds events [begin, end) of the user, of which the log may have only the last ones.
+// Adds events [begin, end) of the user to a list. The log may only have the last ones.
 void HistoryReader::add_events(Output& out, size_t user, int64_t begin, int64_t end) const {
   const int64_t forgotten = survey_->events(user) - log_.size(user);
   for (int64_t event = begin; event < end; ++event)

@@ -16,7 +16,7 @@ std::string_view value_at(const tsr_reader_values& v, int64_t row) {
   return v.present != nullptr && v.present[row] == 0 ? std::string_view() : text_at(v, row);
 }
 
-// The user's place in [0, 1), by which users are divided.
+// Returns a number in [0, 1) for the user, by which users are divided among the parts.
 double share_of(std::string_view user) {
   constexpr int64_t kSteps = int64_t{1} << 30;
   return static_cast<double>(tessera::sdk::row_of("history=", user, kSteps)) / static_cast<double>(kSteps);
@@ -126,7 +126,7 @@ void HistorySurvey::add(size_t block, size_t user, const TimeKey& time, const Ev
   if (options_.split != Split::kLeaveOneOut) ++blocks_[block].rows[part(user, index, time)];
 }
 
-// Sorts the events of each user by time; equal times keep the order of the files.
+// Sorts each user's events by time. Events of the same time stay in the order of the files.
 void HistorySurvey::place_sorted() {
   std::vector<uint32_t> order(rows_.size());
   std::iota(order.begin(), order.end(), 0U);
@@ -161,7 +161,7 @@ HistoryPart HistorySurvey::part(size_t user, int64_t index, const TimeKey& time)
   return share < options_.test_share + options_.validation_share ? kValidationPart : kTrainPart;
 }
 
-// Counts the rows of each block that its parts have.
+// Counts the rows of each part in each block.
 void HistorySurvey::count_parts() {
   if (options_.of_users()) return;
   if (options_.sort) {

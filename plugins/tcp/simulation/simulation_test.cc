@@ -39,11 +39,14 @@ TEST(Simulation, InRounds) { simulate_all(1, kSome / 4, true); }
 TEST(Long, Simulation) { simulate_all(1001, 100000); }
 TEST(Long, SimulationInRounds) { simulate_all(1001, 10000, true); }
 
-// Seeds that have found bugs. A rank that gave up because of a third one was taken for dead, because the operation had
-// no time left to hear why (197, 415, 488). Of ranks that waited for each other because of a third, all were named
-// (163, 541), or one that was less far behind (48222). A rank that waited in a later operation for data owed in an
-// earlier one was blamed for the delay (19501, 85903, 100995). A rank that had done its part of an operation before it
-// left was said to have left earlier (130724).
+// Seeds that have found bugs in the past:
+// * 197, 415, 488: a rank that gave up because of a third rank was taken for dead, because the operation had no time
+//   left to hear why.
+// * 163, 541: several ranks waited for each other because of a third rank, and all were named.
+// * 48222: the rank that was named was less far behind than another one.
+// * 19501, 85903, 100995: a rank waited in a later operation for data owed in an earlier one, and was blamed for the
+//   delay.
+// * 130724: a rank that had done its part of an operation before it left was said to have left earlier.
 TEST(Simulation, Kept) {
   for (uint64_t seed : {197, 415, 488, 163, 541, 48222, 19501, 85903, 100995, 130724}) {
     EXPECT_EQ(simulate(seed).problem, "") << Scenario(seed).describe() << again(seed);

@@ -40,8 +40,8 @@ void expect_messages(const PathCost& cost, int64_t most) {
   EXPECT_LE(cost.received.messages, most) << cost.name;
 }
 
-// Barriers and all_gathers cost a message for each round, each exchange of a step one for each rank of a row and a
-// column, and the end one for each near rank.
+// Checks the numbers of messages. Barriers and all_gathers cost one for each round. An exchange of a step costs one for
+// each rank of the grid's row and column. The end costs one for each near rank.
 void check_healthy(int ranks) {
   LargeJob job{.ranks = ranks, .grid_row = grid_row_of(ranks)};
   const LargeReport report = run_large(job);
@@ -74,7 +74,8 @@ void check_troubled(int ranks, Trouble trouble, const char* name) {
   EXPECT_LT(path(report, name).seconds, trouble == Trouble::kSlow ? 62 : 1);
 }
 
-// Each rank proves itself to rank 0, which tells it one address. The list of all passes each rank once, and twice on.
+// Each rank proves itself to rank 0, which tells it one address. Each rank gets the list of all addresses once, and
+// sends it to two others.
 void check_meeting(int ranks) {
   const PathCost cost = simulate_meeting(ranks, {});
   EXPECT_LE(cost.sent.messages, 4 * ranks + 20);
