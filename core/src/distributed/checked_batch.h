@@ -57,7 +57,7 @@ class KeyIndex {
 
 // Checks counts that must fit in int32 in a step, on the wire and on devices: the bags of a feature, the ids of a bag
 // and, for sequences, the ids of a feature. kOutOfRange names the feature and the bound. `num_ids` is the count of the
-// whole batch; if it is small, nothing else is looked at.
+// whole batch; if it fits, the ids of bags are not counted.
 void check_counts(const std::vector<TableFeature>& table_features, const std::vector<FeatureBags>& bags,
                   const Tensor& lengths, int64_t num_ids, bool sequence);
 

@@ -51,7 +51,7 @@ struct EmbeddingContext::State {
     Lookup::Context context;
   };
   const void* owner = nullptr;
-  int64_t generation = 0;  // number of the owner's kernel instances that this belongs to
+  int64_t generation = 0;  // of the owner's kernel instances, which it makes anew now and then
   std::vector<Call> calls;
   LookupIds ids;
   std::optional<CheckedIds> repaired;  // set if offsets were repaired
