@@ -110,7 +110,7 @@ void check(const char* path, const std::string& id) {
 
 TEST(ManyRows, AreLookedUpAndUpdated) {
   void* room = repeated(static_cast<uint64_t>(kRows) * 2);
-  if (room == nullptr) GTEST_SKIP() << "SKIPPED: no room for 4 GiB of addresses";
+  if (room == nullptr) GTEST_SKIP() << "no room for 4 GiB of addresses";
   munmap(room, static_cast<uint64_t>(kRows) * 2);
   check(TESSERA_KERNEL_REFERENCE, "reference");
   check(TESSERA_KERNEL_CPU, "cpu");

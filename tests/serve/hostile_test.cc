@@ -242,7 +242,7 @@ TEST_F(Hostile, TwoThousandConnections) {
   constexpr int kMany = 2000;
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
-  if (limit.rlim_max < kMany + 500) GTEST_SKIP() << "SKIPPED: only " << limit.rlim_max << " open files (ulimit -Hn)";
+  if (limit.rlim_max < kMany + 500) GTEST_SKIP() << "only " << limit.rlim_max << " open files (ulimit -Hn)";
   const rlimit raised{std::max<rlim_t>(limit.rlim_cur, kMany + 500), limit.rlim_max};
   setrlimit(RLIMIT_NOFILE, &raised);
   start({"--max-connections", "2100"});

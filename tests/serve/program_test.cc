@@ -239,8 +239,7 @@ int64_t resident_bytes(int port) {
 
 // Load from wrk for `seconds`: no answer is wrong or lost, and memory does not grow.
 void load(int connections, int seconds) {
-  if (std::system("wrk --version >/dev/null 2>&1; [ $? -ne 127 ]") != 0)
-    GTEST_SKIP() << "SKIPPED: wrk is not installed";
+  if (std::system("wrk --version >/dev/null 2>&1; [ $? -ne 127 ]") != 0) GTEST_SKIP() << "wrk is not installed";
   ServedModel model;
   const Outside outside(model);
   Program program(command(model, {"--deadline-ms", "60000", "--log-level", "warning"}));
@@ -278,7 +277,7 @@ TEST(Long, TritonClient) {
   if (std::system(("python3 -m venv " + venv + " >/dev/null 2>&1 && timeout 240 " + venv +
                    "/bin/pip install -q --retries 1 'tritonclient[http,grpc]' >/dev/null 2>&1")
                       .c_str()) != 0) {
-    GTEST_SKIP() << "SKIPPED: tritonclient cannot be installed (no network?)";
+    GTEST_SKIP() << "tritonclient cannot be installed (no network?)";
   }
   const Outside outside(model);
   std::vector<std::string> options{"--deadline-ms", "60000"};

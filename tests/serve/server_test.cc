@@ -286,7 +286,7 @@ TEST(Server, Tls) {
            "subjectAltName=IP:127.0.0.1 -keyout " +
            key + " -out " + cert + " 2>/dev/null") ||
       !run("curl --version >/dev/null 2>&1")) {
-    GTEST_SKIP() << "SKIPPED: openssl or curl is not installed";
+    GTEST_SKIP() << "openssl or curl is not installed";
   }
   std::ofstream(folder / "request") << Message(kSamples).json();
   {

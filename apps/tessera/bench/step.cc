@@ -25,11 +25,11 @@ constexpr int kStepBatches = 16;
 // Runs the exchanges of one step with nothing between them, along the same ways.
 class BareExchange {
  public:
-  BareExchange(const ProcessGroup& group, StepTraffic traffic) : group_(group), traffic_(std::move(traffic)) {
+  BareExchange(const ProcessGroup& group, std::vector<StepExchange> exchanges)
+      : group_(group), exchanges_(std::move(exchanges)) {
     const auto sum = [](const std::vector<int64_t>& v) { return std::accumulate(v.begin(), v.end(), int64_t{0}); };
     int64_t travels = 0;
-    for (size_t i = 0; i < traffic_.num_exchanges; ++i) {
-      const StepTraffic::Exchange& e = traffic_.exchanges[i];
+    for (const StepExchange& e : exchanges_) {
       send_.push_back(Tensor::zeros({sum(e.sent)}, DType::kUInt8));
       recv_.push_back(Tensor::zeros({sum(e.received)}, DType::kUInt8));
       travels += send_.back().numel();
@@ -38,18 +38,18 @@ class BareExchange {
     copy_ = copied_.clone();
   }
   void run() const {
-    for (size_t i = 0; i < traffic_.num_exchanges; ++i) {
-      const StepTraffic::Exchange& e = traffic_.exchanges[i];
+    for (size_t i = 0; i < exchanges_.size(); ++i) {
+      const StepExchange& e = exchanges_[i];
       group_.all_to_all_v(send_[i], e.sent, recv_[i], e.received, e.name).wait();
     }
   }
   // Copies the bytes that this rank sends in a step, from memory to memory.
   void copy() const { std::copy_n(copied_.data<uint8_t>(), copied_.numel(), copy_.data<uint8_t>()); }
-  int64_t messages() const { return traffic_.messages(group_.rank()); }
+  int64_t messages() const { return messages_of(exchanges_, group_.rank()); }
 
  private:
   const ProcessGroup& group_;
-  StepTraffic traffic_;
+  std::vector<StepExchange> exchanges_;
   std::vector<Tensor> send_, recv_;  // by exchange
   Tensor copied_, copy_;
 };
@@ -78,7 +78,7 @@ class StepSubject {
     gradient_ = Tensor::empty({b_.workload.batch, b_.workload.tables * b_.workload.dim});
     gradient_.fill(1e-4);
     for (int i = 0; i < kStepBatches; ++i) step();  // lets buffers reach their size
-    bare_.emplace(*group_, module_->last_traffic());
+    bare_.emplace(*group_, module_->last_exchanges());
     messages_ = largest_over_ranks(*group_, static_cast<double>(bare_->messages()));
   }
 

@@ -256,6 +256,8 @@ class ShardedEmbeddings {
   const StageTimes& stage_times() const;
   void reset_stage_times();
   const StepTraffic& last_traffic() const;  // of the last forward and its backward
+  // The exchanges of the last forward and its backward, in their order. Call it before the next batch is taken in.
+  std::vector<StepExchange> last_exchanges() const;
   // Bytes sent to other ranks since construction, in finished forwards and backwards.
   const ExchangeBytes<int64_t>& bytes_sent() const;
 

@@ -100,23 +100,22 @@ struct StageTimes {
   StageTimes& operator+=(const StageTimes& other);  // adds another collection in the same steps
 };
 
-// The exchanges of one step. `bytes`: everything that this rank sends to others, without data-parallel tables.
+// Bytes of one step. `bytes`: everything that this rank sends to others, without data-parallel tables.
 struct StepTraffic {
-  // One all-to-all among all ranks. A joined exchange (JoinExchanges) has two.
-  struct Exchange {
-    const char* name = nullptr;
-    std::vector<int64_t> sent, received;  // bytes, by rank
-  };
   int64_t first_message = 0;   // bytes of a header and an inline payload of ids, which each rank has for each other one
   bool ids_in_second = false;  // some rank's ids exceeded the inline payload and went in a second exchange
-  bool joined_ids = false, joined_rows = false;  // this second exchange, and those of rows and gradients
-  std::vector<int64_t> ids_sent;                 // bytes of ids with their lengths, by their owner
-  std::vector<Exchange> exchanges;               // in their order; only the first num_exchanges
-  size_t num_exchanges = 0;
+  std::vector<int64_t> ids_sent;  // bytes of ids with their lengths, by their owner
   ExchangeBytes<int64_t> bytes;
-  // Messages to other ranks in all exchanges.
-  int64_t messages(int own_rank) const;
 };
+
+// One all-to-all among all ranks. A joined exchange (JoinExchanges) is two of them: the name of the second one ends in
+// "of a row" or "of a column".
+struct StepExchange {
+  const char* name = nullptr;
+  std::vector<int64_t> sent, received;  // bytes, by rank
+};
+// Messages to other ranks in all exchanges.
+int64_t messages_of(const std::vector<StepExchange>& exchanges, int own_rank);
 
 // Records when one thread of a rank did what, for a picture of a few steps. A collection with a Trace adds a span for
 // each of its stages. Without one nothing is recorded, and each stage only costs a test. Used by one thread at a time.

@@ -21,6 +21,8 @@ int64_t sent_to_others(const Step& step, int rank) {
   return bytes;
 }
 
+Sent sent(const Step& step) { return {step.routed, step.messages, step.wire, step.joined}; }
+
 ShardGroupOptions group_options(const ShardedModuleOptions& options, bool sequence,
                                 const std::vector<RowRouterPtr>& routers) {
   return {options.kernel, options.stream, options.optimizer, options.seed, sequence, routers};
@@ -274,7 +276,7 @@ void ShardedCollection::lay_out(const Taken& taken, Stopwatch& watch) const {
   try {
     lay_out_rows(own_, step.routed, step.received, step.wire);
     prepare_joined(step, own_);
-    count_traffic(wiring_, *group_, {step.routed, step.messages, step.wire, step.joined}, state.traffic);
+    count_traffic(wiring_, *group_, sent(step), state.traffic);
     watch.lap(state.route_s, stage);
     if (!taken.side->ahead) return;
     stage = "prefetch";
@@ -416,9 +418,14 @@ void ShardedCollection::finish(StepState& state) {
   bytes_sent_.ids_wanted += state.traffic.bytes.ids_wanted;
   bytes_sent_.ids_sent += state.traffic.bytes.ids_sent;
   traffic_ = state.traffic;
+  last_ = &state;
   guarded("combine", [&] { step.output->combine(step.rows.tensor(), state.rows); });
   watch.lap(times_.combine, "combine");
   ++times_.steps;
+}
+
+std::vector<StepExchange> ShardedCollection::last_exchanges() const {
+  return last_ ? exchanges_of(wiring_.hosts(), group_->rank(), sent(last_->step)) : std::vector<StepExchange>();
 }
 
 // A kernel clamps a bag's gradient before it divides by the bag's length. Because the home divides, it also clamps, and

@@ -149,6 +149,7 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   const std::vector<OwnerLookup::ShardSeconds>& shard_seconds() const { return shard_seconds_; }
   int64_t sampled_steps() const { return sampled_steps_; }
   const StepTraffic& traffic() const { return traffic_; }
+  std::vector<StepExchange> last_exchanges() const;
   const ExchangeBytes<int64_t>& bytes_sent() const { return bytes_sent_; }
 
  private:
@@ -189,6 +190,7 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   int64_t sample_every_ = 0, since_sample_ = 0, sampled_steps_ = 0;
   std::vector<OwnerLookup::ShardSeconds> shard_seconds_;  // of shards_.shards(), summed over the sampled steps
   StepTraffic traffic_;
+  const StepState* last_ = nullptr;  // the step that finish() was called with; it stays in memory as a spare one
   ExchangeBytes<int64_t> bytes_sent_;
 };
 

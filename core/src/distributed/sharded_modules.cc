@@ -329,6 +329,7 @@ void ShardedEmbeddings::set_trace(Trace* trace) { impl_->set_trace(trace); }
 const StageTimes& ShardedEmbeddings::stage_times() const { return impl_->times(); }
 void ShardedEmbeddings::reset_stage_times() { impl_->times() = {}; }
 const StepTraffic& ShardedEmbeddings::last_traffic() const { return impl_->traffic(); }
+std::vector<StepExchange> ShardedEmbeddings::last_exchanges() const { return impl_->last_exchanges(); }
 const ExchangeBytes<int64_t>& ShardedEmbeddings::bytes_sent() const { return impl_->bytes_sent(); }
 
 StepHandle ShardedEmbeddings::take_in(const KeyedJaggedTensor& input, bool finished, bool keep) {

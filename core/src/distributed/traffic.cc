@@ -24,17 +24,14 @@ class Meter {
   int rank_, ranks_per_host_;
 };
 
+int64_t first_message(const Sent& sent) { return kHeaderBytes + sent.messages.inline_payload; }
+
 // Lists the exchanges of a step in their order.
 class ExchangeList {
  public:
-  ExchangeList(const Sent& sent, int rank, StepTraffic& out) : sent_(sent), rank_(rank), out_(out) {}
+  ExchangeList(const Sent& sent, int rank) : sent_(sent), rank_(rank) {}
 
-  void run(const HostGrid& hosts) {
-    out_.num_exchanges = 0;
-    if (out_.exchanges.empty()) {  // reserved at once, so that later steps and copies allocate nothing
-      const std::vector<int64_t> none(sent_.routed.payload_bytes.size());
-      out_.exchanges.assign(kMost, {nullptr, none, none});
-    }
+  std::vector<StepExchange> run(const HostGrid& hosts) {
     add_headers();
     if (sent_.messages.in_second) {
       if (sent_.messages.joins_ids)
@@ -55,22 +52,20 @@ class ExchangeList {
     }
     if (hosts.count > 1)
       add("gradients inside the host", sent_.wire.in_host.home_counts, sent_.wire.in_host.owner_counts, kFloat, first);
+    return std::move(out_);
   }
 
  private:
   static constexpr int64_t kFloat = sizeof(float);
-  static constexpr size_t kMost = 10;  // two hops each for headers, ids, rows, gradients, and two inside the host
 
-  StepTraffic::Exchange& next(const char* name) {
-    StepTraffic::Exchange& to = out_.exchanges[out_.num_exchanges++];
-    to.name = name;
-    for (auto* counts : {&to.sent, &to.received}) counts->assign(sent_.routed.payload_bytes.size(), 0);
-    return to;
+  StepExchange& next(const char* name) {
+    const std::vector<int64_t> none(sent_.routed.payload_bytes.size());
+    return out_.emplace_back(StepExchange{name, none, none});
   }
   // Adds counts of elements; the first one is rank `first`'s.
   void add(const char* name, const std::vector<int64_t>& sent, const std::vector<int64_t>& received, int64_t element,
            int first = 0) {
-    StepTraffic::Exchange& to = next(name);
+    StepExchange& to = next(name);
     for (size_t i = 0; i < sent.size(); ++i) {
       to.sent[static_cast<size_t>(first) + i] = sent[i] * element;
       to.received[static_cast<size_t>(first) + i] = received[i] * element;
@@ -89,9 +84,9 @@ class ExchangeList {
   void add_headers() {
     const RankGrid& grid = sent_.messages.grid;
     const auto hop = [&](const char* name, int blocks, const auto& reaches) {
-      StepTraffic::Exchange& to = next(name);
+      StepExchange& to = next(name);
       for (int peer = 0; peer < grid.world(); ++peer) {
-        if (peer != rank_ && reaches(peer)) to.sent[peer] = to.received[peer] = blocks * out_.first_message;
+        if (peer != rank_ && reaches(peer)) to.sent[peer] = to.received[peer] = blocks * first_message(sent_);
       }
     };
     hop("step header", grid.rows, [&](int peer) { return grid.same_row(rank_, peer); });
@@ -101,7 +96,7 @@ class ExchangeList {
 
   const Sent& sent_;
   const int rank_;
-  StepTraffic& out_;
+  std::vector<StepExchange> out_;
 };
 
 // Sizes of the data between one rank and each other one: bytes of ids, and elements of rows. For rows it has the hop
@@ -205,24 +200,25 @@ WireBytes wire_bytes_of(const ProcessGroup& group) {
   };
 }
 
-int64_t StepTraffic::messages(int own_rank) const {
+int64_t messages_of(const std::vector<StepExchange>& exchanges, int own_rank) {
   int64_t count = 0;
-  for (size_t i = 0; i < num_exchanges; ++i) {
-    for (size_t rank = 0; rank < exchanges[i].sent.size(); ++rank)
-      count += static_cast<int>(rank) != own_rank && exchanges[i].sent[rank] > 0;
+  for (const StepExchange& exchange : exchanges) {
+    for (size_t rank = 0; rank < exchange.sent.size(); ++rank)
+      count += static_cast<int>(rank) != own_rank && exchange.sent[rank] > 0;
   }
   return count;
+}
+
+std::vector<StepExchange> exchanges_of(const HostGrid& hosts, int rank, const Sent& sent) {
+  return ExchangeList(sent, rank).run(hosts);
 }
 
 void count_traffic(const Wiring& wiring, const ProcessGroup& group, const Sent& sent, StepTraffic& out) {
   const auto& [routed, messages, rows, joined] = sent;
   const int rank = group.rank();
-  out.first_message = kHeaderBytes + messages.inline_payload;
+  out.first_message = first_message(sent);
   out.ids_in_second = messages.in_second;
-  out.joined_ids = messages.joins_ids;
-  out.joined_rows = messages.joins_rows;
   out.ids_sent = routed.payload_bytes;
-  ExchangeList(sent, rank, out).run(wiring.hosts());
   out.bytes = {};
   out.bytes.ids_wanted = routed.ids, out.bytes.ids_sent = routed.ids_sent;
   const Meter<int64_t> meter(rank, group.local_world_size());

@@ -16,6 +16,7 @@ struct Sent {
   const WireLayout& wire;
   const JoinedExchange& joined;
 };
+std::vector<StepExchange> exchanges_of(const HostGrid& hosts, int rank, const Sent& sent);  // of one step, in order
 void count_traffic(const Wiring& wiring, const ProcessGroup& group, const Sent& sent, StepTraffic& out);
 
 }  // namespace tessera

@@ -33,6 +33,12 @@ void warn_of_rows_that_stay(ModelTrainer& trainer, Names& out) {
   }
 }
 
+void warn_of_loss_without_ranks(const StartingJob& job, Names& out) {
+  if (!job.config.comm.lossy.empty() && job.trainer.parallel().group().world_size() == 1)
+    out.emplace_back(
+        "comm.lossy has no effect, because one rank sends nothing: start more with --nproc, or leave it out");
+}
+
 // Columns that a job uses without a layer: groups of losses and keys of metrics.
 std::set<std::string> columns_of_groups(const StartingJob& job) {
   std::set<std::string> out;
@@ -207,6 +213,7 @@ void warn_of_nothing_to_train(const StartingJob& job, Names& out) {
 
 std::vector<std::string> start_warnings(const StartingJob& job) {
   Names out;
+  warn_of_loss_without_ranks(job, out);
   warn_of_rows_that_stay(job.trainer, out);
   warn_of_unread_inputs(job, out);
   warn_of_unused_validation(job, out);

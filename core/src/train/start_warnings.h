@@ -23,9 +23,9 @@ struct StartingJob {
   const LearningRateSchedule &table_rates, &dense_rates;
 };
 
-// One sentence for each: tables and columns that no layer reads, samples for validation that nothing uses, empty
-// histories, rows that do not travel, a schedule or batches to accumulate that are longer than the run, and a model of
-// which nothing is trained.
+// One sentence for each: comm.lossy on one rank, tables and columns that no layer reads, samples for validation that
+// nothing uses, empty histories, rows that do not travel, a schedule or batches to accumulate that are longer than the
+// run, and a model of which nothing is trained.
 std::vector<std::string> start_warnings(const StartingJob& job);
 
 }  // namespace tessera

@@ -74,6 +74,13 @@ TEST_F(Warnings, RunsThatAreTooShort) {
   EXPECT_THAT(warned({R"(schedule.dense=["linear?steps=3", "cosine"])"}), IsEmpty());
 }
 
+TEST_F(Warnings, OneRankSendsNothing) {
+  EXPECT_THAT(warned({"comm.lossy=[]", "comm.join_exchanges=always"}), IsEmpty());
+  for (const std::string data : {"rows", "gradients", "dense_gradients"})
+    EXPECT_THAT(warned({"comm.lossy=[\"" + data + "\"]"}),
+                ElementsAre(StartsWith("comm.lossy has no effect, because")));
+}
+
 TEST_F(Warnings, NothingIsTrained) {
   EXPECT_THAT(warned({"layer.top.trainable=false"}), IsEmpty());
   EXPECT_THAT(warned({"layer.top.trainable=false", "table_defaults.trainable=false"}),

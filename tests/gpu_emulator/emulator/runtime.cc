@@ -134,7 +134,7 @@ void launch(const char* kernel, dim3 grid, dim3 block, size_t shared_bytes, emul
 
 }  // namespace emulator
 
-using namespace emulator;  // NOLINT: the calls below are the vendor's C names
+using namespace emulator;  // the calls below are the vendor's C names
 
 const char* emulatorGetErrorName(emulatorError_t error) {
   switch (error) {

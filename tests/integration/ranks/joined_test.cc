@@ -77,7 +77,7 @@ uint64_t mixed(uint64_t hash, const Tensor& t) {
 struct Outcome {
   uint64_t bits = 0;  // of all outputs
   int64_t messages = 0, across = 0;
-  bool joined_ids = false, joined_rows = false;
+  bool joined_ids = false, joined_rows = false;  // in two exchanges
 };
 
 // Both kinds of collection, over some steps that change the tables.
@@ -91,13 +91,13 @@ Outcome run_steps(const RankEnvironment& where, JoinExchanges join, int local) {
   auto sequences =
       EmbeddingCollectionSharder(runtime, options).shard(sequence_tables, plan(runtime, sequence_tables, local), group);
   Outcome out;
-  const auto count = [&](const StepTraffic& traffic) {
-    out.joined_ids |= traffic.joined_ids;
-    out.joined_rows |= traffic.joined_rows;
-    out.messages += traffic.messages(where.rank);
-    for (size_t i = 0; i < traffic.num_exchanges; ++i) {
+  const auto count = [&](const std::vector<StepExchange>& exchanges) {
+    out.messages += messages_of(exchanges, where.rank);
+    for (const StepExchange& exchange : exchanges) {
+      out.joined_ids |= std::string_view(exchange.name) == "ids of a row";
+      out.joined_rows |= std::string_view(exchange.name) == "rows of a column";
       for (int peer = 0; peer < kWorld; ++peer)
-        out.across += peer / local != where.rank / local && traffic.exchanges[i].sent[peer] > 0;
+        out.across += peer / local != where.rank / local && exchange.sent[peer] > 0;
     }
   };
   for (int step = 0; step < 4; ++step) {
@@ -111,8 +111,8 @@ Outcome run_steps(const RankEnvironment& where, JoinExchanges join, int local) {
       grads.emplace_back(name, gradient_like(list.values(), where.rank));
     }
     sequences.backward(lists, grads);
-    count(pooled.last_traffic());
-    count(sequences.last_traffic());
+    count(pooled.last_exchanges());
+    count(sequences.last_exchanges());
   }
   group->barrier();
   return out;

@@ -85,17 +85,20 @@ std::string run_steps(const RankEnvironment& where, int local) {
     const auto& ids = traffic.bytes.ids;
     const auto& others = traffic.bytes.unused_inline;
     int64_t payloads = 0;
-    for (size_t i = 0; i < traffic.num_exchanges; ++i) {
-      const bool has_ids = std::string_view(traffic.exchanges[i].name).starts_with("ids");
-      for (int peer = 0; has_ids && peer < kWorld; ++peer)
-        payloads += peer == where.rank ? 0 : traffic.exchanges[i].sent[peer];
+    bool joined_ids = false, joined_rows = false;
+    for (const StepExchange& exchange : both.sharded.last_exchanges()) {
+      const std::string_view name = exchange.name;
+      joined_ids |= name == "ids of a row";
+      joined_rows |= name == "rows of a column";
+      for (int peer = 0; name.starts_with("ids") && peer < kWorld; ++peer)
+        payloads += peer == where.rank ? 0 : exchange.sent[peer];
     }
     const int64_t sent = ids.in_host + ids.across_hosts + others.in_host + others.across_hosts;
     const int64_t blocks = 2 * kWorld - kRows - kColumns;
     if (sent != blocks * traffic.first_message + (traffic.ids_in_second ? payloads : 0)) errors += "miscounted\n";
     if (step > 0 && (others.in_host < 0 || others.across_hosts < 0)) errors += "a count is negative\n";
     if (traffic.ids_in_second != (step == 0)) errors += "the ids went another way\n";
-    if (traffic.joined_ids != (step == 0) || !traffic.joined_rows) errors += "messages were not joined\n";
+    if (joined_ids != (step == 0) || !joined_rows) errors += "messages were not joined\n";
   }
   group->barrier();
   return errors;

@@ -73,7 +73,7 @@ class Datasets : public testing::TestWithParam<Baseline> {
 TEST_P(Datasets, MeanOverSeedsIsNoWorseThanTheBaseline) {
   const Baseline& b = GetParam();
   const std::string found = folder_of(b);
-  if (found.empty()) GTEST_SKIP() << "SKIPPED: no data: " << b.set << " is not in TESSERA_TEST_DATA or ../shared/data";
+  if (found.empty()) GTEST_SKIP() << "no data: " << b.set << " is not in TESSERA_TEST_DATA or ../shared/data";
   const std::string data = prepared(found);
   ASSERT_FALSE(HasFailure());
   double auc = 0, logloss = 0;
@@ -94,7 +94,7 @@ class SmallDatasets : public Datasets {};
 // Two ranks with sharded tables reach the quality of one.
 TEST_P(SmallDatasets, TwoRanksReachTheSame) {
   const std::string found = folder_of(GetParam());
-  if (found.empty()) GTEST_SKIP() << "SKIPPED: no data: " << GetParam().set;
+  if (found.empty()) GTEST_SKIP() << "no data: " << GetParam().set;
   const std::vector<std::string> short_run = {"--max-steps", "200"};
   const json one = train(found, 1, 1, short_run), two = train(found, 1, 2, short_run);
   ASSERT_FALSE(one.is_null() || two.is_null());
