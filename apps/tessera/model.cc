@@ -184,13 +184,31 @@ void refuse_other(const std::string& path) {
                            inference::kManifestFile, ") or of checkpoints (of tessera train --save)"));
 }
 
+// The first lines of a preset's file: how to train it on a user's data, and on the generated data that it names.
+std::string preset_header(const ModelPreset& preset) {
+  const std::string name = preset.name;
+  const std::string whole = str_cat("#   tessera model new ", name, " > ", name, ".toml\n#   tessera train --config ",
+                                    name, ".toml --nproc 2\n");
+  if (std::string_view(preset.text).find("\"c0\"") != std::string_view::npos)  // it names columns of its data
+    return str_cat(
+        "# This is a whole job on generated data:\n", whole,
+        "# For your data, write your columns' names where `inputs` has c0, c1, ..., and put [model], the "
+        "[[layer]]s and\n# [[head]]s into the job that `tessera data describe FILE > job.toml` writes.\n#\n");
+  return str_cat(
+      "# This trains on the columns of your own job:\n#   tessera data describe clicks.csv > job.toml\n",
+      "#   tessera train --config job.toml --model ", name, " --nproc 2\n",
+      "# To change its layers, put [model], the [[layer]]s and [[head]]s into that job. As it is, this trains "
+      "on generated\n# data:\n",
+      whole, "#\n");
+}
+
 int print_preset(const std::string& name) {
   const auto presets = model_presets();
   const auto found = std::find_if(presets.begin(), presets.end(), [&](const ModelPreset& p) { return name == p.name; });
   if (found == presets.end()) {
     throw UsageError(str_cat(sdk::unknown_name("model", name, preset_names()), " of ", list(preset_names())));
   }
-  std::cout << found->text;
+  std::cout << preset_header(*found) << found->text;
   return 0;
 }
 

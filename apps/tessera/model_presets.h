@@ -1,4 +1,5 @@
-// The job files of configs/models, compiled into the program (cmake/model_presets.cmake).
+// The job files of configs/models, compiled into the program (cmake/model_presets.cmake). `tessera model new` writes
+// how to train one before it.
 #pragma once
 
 #include <span>

@@ -202,7 +202,8 @@ TEST_F(GraphModels, ThatAreOfferedTrain) {
     const std::string name = entry.path().stem(), report = folder_.file("report.json");
     SCOPED_TRACE(name);
     const std::string written = succeed({"model", "new", name});
-    EXPECT_EQ(written, contents(entry.path()));
+    EXPECT_THAT(written, AllOf(testing::StartsWith("# This "), testing::EndsWith("#\n" + contents(entry.path())),
+                               HasSubstr(str_cat("#   tessera model new ", name, " > ", name, ".toml\n"))));
     succeed({"train", "--config", folder_.write("new.toml", written), "--nproc", "2", "--max-steps", "30", "--set",
              "data.samples=8000", "--set", "data.test_samples=500", "--set", "job.threads=1", "--set",
              "report.json=" + report});
