@@ -1,7 +1,6 @@
 // Rows of tables and of shards in tessera.h.
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <memory>
 
 #include "c/call.h"

@@ -197,10 +197,9 @@ void tsr_text_free(tsr_text* text) { delete text; }
 tsr_code tsr_runtime_open(const tsr_runtime_options* options, tsr_runtime** runtime, tsr_error* err) {
   return made(runtime, "runtime", err, [&] {
     const tsr_runtime_options in = copy_if_given(options, "options");
-    RuntimeOptions out;
-    out.plugin_path = texts(in.plugin_path, in.num_plugin_paths, "plugin_path");
-    out.require = texts(in.require, in.num_required, "require");
-    out.threads = in.threads < 0 ? 0 : std::max(1, in.threads);
+    RuntimeOptions out{.plugin_path = texts(in.plugin_path, in.num_plugin_paths, "plugin_path"),
+                       .require = texts(in.require, in.num_required, "require"),
+                       .threads = in.threads < 0 ? 0 : std::max(1, in.threads)};
     if (in.num_plugins > 0) need(in.plugins, "plugins");
     out.plugins.assign(in.plugins, in.plugins + in.num_plugins);
     if (in.log != nullptr) out.log = log_of(in.log, in.log_user);

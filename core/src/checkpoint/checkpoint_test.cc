@@ -703,9 +703,7 @@ TEST(Manifest, RefusesNumbersThatCannotBe) {
 
 TEST(Manifest, KnowsInfinity) {
   Manifest m;
-  TableEntry t;
-  t.dim = 1;
-  t.cuts = {1};
+  TableEntry t{.dim = 1, .cuts = {1}};
   t.optimizer.max_gradient = t.learning_rate = std::numeric_limits<double>::infinity();
   m.tables = {t};
   EXPECT_EQ(Manifest::from_json(m.json(), "here").tables[0].optimizer.max_gradient, t.optimizer.max_gradient);

@@ -108,12 +108,11 @@ void check_table(const TableEntry& t) {
 }
 
 TableEntry table_from(const JsonObject& j) {
-  TableEntry t;
-  t.parameter = j.get<std::string>("parameter");
-  t.name = j.get<std::string>("name");
-  t.rows = count(j, "rows", 0);
-  t.dim = count(j, "dim", 1);
-  t.dtype = dtype_from(j.get<std::string>("dtype"));
+  TableEntry t{.parameter = j.get<std::string>("parameter"),
+               .name = j.get<std::string>("name"),
+               .rows = count(j, "rows", 0),
+               .dim = count(j, "dim", 1),
+               .dtype = dtype_from(j.get<std::string>("dtype"))};
   const JsonObject optimizer = j.object("optimizer");
   t.optimizer.name = optimizer.get<std::string>("name");
   t.optimizer.options = optimizer.get<std::string>("options");

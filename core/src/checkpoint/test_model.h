@@ -47,11 +47,7 @@ inline std::pair<std::string, Code> error_of(const std::function<void()>& call) 
 
 inline std::vector<EmbeddingBagConfig> test_tables() {
   const auto table = [](const char* name, int64_t rows, int64_t dim, const char* optimizer) {
-    EmbeddingBagConfig t;
-    t.name = name;
-    t.num_embeddings = rows;
-    t.embedding_dim = dim;
-    t.feature_names = {name};
+    EmbeddingBagConfig t{.name = name, .num_embeddings = rows, .embedding_dim = dim, .feature_names = {name}};
     t.optimizer = {optimizer, R"({"learning_rate": 0.1})", 0};
     return t;
   };
@@ -133,9 +129,7 @@ class TestModel {
     w_->name = options.dense_name;
     w_->value = Tensor::empty({1, width_});
     for (int64_t i = 0; i < width_; ++i) w_->value.data<float>()[i] = 0.1f * static_cast<float>(i % 7 - 3);
-    CollectionOptions describe;
-    describe.tables = tables_;
-    describe.device = kMeta;
+    CollectionOptions describe{.tables = tables_, .device = kMeta};
     const EmbeddingBagCollection collection(runtime, std::move(describe));
     DistributedModelParallelOptions parallel;
     parallel.plan.emplace();
@@ -147,9 +141,7 @@ class TestModel {
     parallel.sharded.seed = 7;
     parallel.sharded.gradient_scale = parallel.sharded.data_parallel_gradient_scale = 1.0;
     parallel.sum_dense_gradients = true;
-    ParallelModel model;
-    model.bag_collections = {{kPath, &collection}};
-    model.dense = {w_};
+    ParallelModel model{.bag_collections = {{kPath, &collection}}, .dense = {w_}};
     parallel_ = std::make_unique<DistributedModelParallel>(runtime, model, group_, parallel);
     optimizer_ = make_dense_optimizer(options.dense, {w_});
   }

@@ -95,9 +95,7 @@ toml::table parse_value(const std::string& value, const std::string& source) {
 
 Override parse_override(const std::string& text) {
   if (!config::is_utf8(text)) fail(Code::kInvalidArgument, "--set: an override must be UTF-8, as the config is");
-  Override out;
-  out.text = text;
-  out.source = "--set " + text;
+  Override out{.text = text, .source = "--set " + text};
   const size_t equals = text.find('=');
   std::vector<std::string> path = split_path(text.substr(0, equals));
   const bool whole = std::none_of(path.begin(), path.end(), [](const std::string& p) { return p.empty(); });

@@ -1,6 +1,5 @@
 // Prints the config as TOML text, and the reference in docs/config.md.
 #include <charconv>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "config/effects.h"

@@ -1,6 +1,5 @@
 #include "tessera/config.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdio>

@@ -1,6 +1,5 @@
 #include "data/arriving_rows.h"
 
-#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <optional>

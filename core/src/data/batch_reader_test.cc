@@ -17,15 +17,13 @@ namespace {
 using testing::HasSubstr;
 
 DataConfig synthetic(int64_t samples) {
-  DataConfig config;
-  config.reader = "synthetic";
-  config.samples = samples;
-  config.test_samples = 10;
-  config.columns = 3;
-  config.rows = {50, 7, 1000};
-  config.dense = 2;
-  config.pooling = {2};
-  return config;
+  return {.reader = "synthetic",
+          .rows = {50, 7, 1000},
+          .samples = samples,
+          .test_samples = 10,
+          .columns = 3,
+          .dense = 2,
+          .pooling = {2}};
 }
 
 // Returns each sample as text: label, dense values, ids of every key.

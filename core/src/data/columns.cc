@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numeric>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "config/json.h"
 #include "data/column_check.h"

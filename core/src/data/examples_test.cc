@@ -1,7 +1,6 @@
 // Tests samples in memory, and the fields of lines.
 #include "data/examples.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>

@@ -85,10 +85,9 @@ int64_t InputExchange::write_headers(const RoutedBatch& batch, bool finished, bo
   messages.grid = grid_;
   messages.inline_payload = inline_payload_;
   messages.headers.resize(world);
-  PeerHeader h;
-  h.flags = (finished ? PeerHeader::kFinished : 0u) | (error ? PeerHeader::kError : 0u) |
-            (batch.weighted ? PeerHeader::kWeighted : 0u);
-  h.fingerprint = job_.all;
+  PeerHeader h{.flags = (finished ? PeerHeader::kFinished : 0u) | (error ? PeerHeader::kError : 0u) |
+                        (batch.weighted ? PeerHeader::kWeighted : 0u),
+               .fingerprint = job_.all};
   for (int peer = 0; peer < world; ++peer) {
     if (peer != own) h.largest = std::max(h.largest, batch.payload_bytes[peer]);
   }

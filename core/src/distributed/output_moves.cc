@@ -89,9 +89,7 @@ RowMoves output_moves(const RankWiring& own) {
   for (size_t s = 0; s < own.wiring.table_features().size(); ++s) {
     const TableFeature& table_feature = own.wiring.table_features()[s];
     if (table_feature.data_parallel) continue;
-    RowTarget target;
-    target.cols = table_feature.dim;
-    target.meet = meet(own.wiring, table_feature);
+    RowTarget target{.cols = table_feature.dim, .meet = meet(own.wiring, table_feature)};
     moves.add(target);
     for (; arrival != own.arrivals.end() && arrival->table_feature == static_cast<int>(s); ++arrival) {
       RowRun& run = moves.add_run();

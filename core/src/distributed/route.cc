@@ -1,7 +1,6 @@
 #include "distributed/route.h"
 
 #include <algorithm>
-#include <cstring>
 #include <span>
 #include <type_traits>
 

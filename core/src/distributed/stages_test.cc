@@ -22,13 +22,8 @@ namespace {
 using Combine = ParameterSharding::Combine;
 
 EmbeddingBagConfig table(const std::string& name, int64_t rows, int64_t cols, PoolingType pooling) {
-  EmbeddingBagConfig t;
-  t.name = name;
-  t.num_embeddings = rows;
-  t.embedding_dim = cols;
-  t.feature_names = {"f_" + name};
-  t.pooling = pooling;
-  return t;
+  return {
+      .name = name, .num_embeddings = rows, .embedding_dim = cols, .feature_names = {"f_" + name}, .pooling = pooling};
 }
 
 // An element of a table: sums of a few of them are exact.
@@ -73,10 +68,7 @@ class Job {
     std::vector<const uint8_t*> payloads;
     for (const auto& peer : ranks_) {
       const PayloadPart& part = peer->routed.parts[static_cast<size_t>(r.own.rank)];
-      PeerHeader h;
-      h.num_ids = part.ids;
-      h.num_bags = part.bags;
-      h.presence_words = part.presence_words;
+      PeerHeader h{.num_bags = part.bags, .num_ids = part.ids, .presence_words = part.presence_words};
       headers.push_back(h);
       payloads.push_back(peer->routed.payload.data<uint8_t>() + part.begin);
     }

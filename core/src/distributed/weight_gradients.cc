@@ -1,6 +1,5 @@
 // Computes gradients of the ids' weights: each id's row, looked up once more, times its bag's gradient.
 #include <algorithm>
-#include <string>
 #include <vector>
 
 #include "distributed/sharded_collection.h"

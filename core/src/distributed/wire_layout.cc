@@ -1,7 +1,5 @@
 #include "distributed/wire_layout.h"
 
-#include <algorithm>
-
 #include "distributed/bag_order.h"
 
 namespace tessera {

@@ -1,6 +1,5 @@
 // open_float_model() reads a DLRM from the names and shapes of its tensors, or the graph that a checkpoint describes.
 #include <algorithm>
-#include <cctype>
 #include <string_view>
 
 #include "config/json.h"

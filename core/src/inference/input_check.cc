@@ -1,7 +1,6 @@
 #include "inference/input_check.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace tessera::inference {
 namespace {

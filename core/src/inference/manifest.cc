@@ -39,10 +39,7 @@ OrderedJson to_json(const StoredFile& f) {
 
 // Reads a file; its name must be a plain name in this directory.
 StoredFile file_from(const JsonObject& j) {
-  StoredFile f;
-  f.name = j.get<std::string>("name");
-  f.bytes = j.get<int64_t>("bytes");
-  f.crc = j.hex("crc32");
+  StoredFile f{.name = j.get<std::string>("name"), .bytes = j.get<int64_t>("bytes"), .crc = j.hex("crc32")};
   if (f.name.empty() || f.name.find('/') != std::string::npos || f.name.front() == '.')
     fail(Code::kDataLoss, "\"", f.name, "\" is not a name of a file in it");
   return f;

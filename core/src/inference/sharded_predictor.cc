@@ -162,10 +162,9 @@ class Sharded : public ShardedPredictor {
  private:
   template <class Sharder, class Collection>
   Collection shard(const Runtime& runtime, const ShardedPredictorOptions& options, bool sequences) const {
-    ShardedModuleOptions o;
-    o.kernel = options.kernel;
-    o.is_weighted = model_.description.is_weighted && !sequences;
-    o.bounds_check = model_.description.bounds_check;
+    ShardedModuleOptions o{.kernel = options.kernel,
+                           .is_weighted = model_.description.is_weighted && !sequences,
+                           .bounds_check = model_.description.bounds_check};
     const std::vector<QuantizedTable> tables = tables_of(model_, sequences);
     return Sharder(runtime, o).shard(tables, part_of(plan_, tables), group_);
   }
@@ -400,9 +399,7 @@ std::unique_ptr<ShardedPredictor> make_sharded_predictor(const Runtime& runtime,
   // All ranks use rank 0's plan.
   const auto plans = agreed(*group, [&]() -> std::string {
     if (group->rank() != 0) return "";
-    ShardingPlan plan;
-    plan.world_size = group->world_size();
-    plan.local_world_size = group->local_world_size();
+    ShardingPlan plan{.world_size = group->world_size(), .local_world_size = group->local_world_size()};
     plan.modules.emplace_back(kCollectionPath,
                               for_inference(options.plan ? *options.plan : planned(runtime, model, *group)));
     return plan.json();

@@ -18,11 +18,10 @@ uint32_t crc_of(const TableHeader& header) {
 }  // namespace
 
 TableHeader header_of(const EmbeddingBagConfig& table) {
-  TableHeader header;
-  header.row_format = static_cast<uint32_t>(*table.row_format);
-  header.rows = table.num_embeddings;
-  header.dim = table.embedding_dim;
-  header.stride = sdk::row_bytes(*table.row_format, table.embedding_dim, kRowAlignment);
+  TableHeader header{.row_format = static_cast<uint32_t>(*table.row_format),
+                     .rows = table.num_embeddings,
+                     .dim = table.embedding_dim,
+                     .stride = sdk::row_bytes(*table.row_format, table.embedding_dim, kRowAlignment)};
   header.crc = crc_of(header);
   return header;
 }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 
+#include "config/test_refusal.h"
 #include "metrics/rec_metrics.h"
 #include "tessera/metrics.h"
 
@@ -37,15 +38,6 @@ MetricValues of_classes(const std::vector<std::string>& names, int64_t classes, 
   set.add(Tensor::from(scores).reshape({std::ssize(labels), classes}), Tensor::from(labels), nullptr,
           weights.empty() ? Tensor() : Tensor::from(weights));
   return set.values();
-}
-
-std::string class_error(const std::function<void()>& body) {
-  try {
-    body();
-    return "no error";
-  } catch (const Error& e) {
-    return e.what();
-  }
 }
 
 // Recorded: torchmetrics' multiclass_precision, multiclass_recall and multiclass_f1_score with average = "macro", its
@@ -83,7 +75,7 @@ TEST(ClassMetrics, MacroAucIsThatOfScikitLearn) {
 }
 
 TEST(ClassMetrics, MacroAucHasNoWindow) {
-  EXPECT_THAT(class_error([] { RecMetric("macro_auc", make_metric("macro_auc"), 10, 3); }),
+  EXPECT_THAT(test::refusal([] { RecMetric("macro_auc", make_metric("macro_auc"), 10, 3); }),
               HasSubstr("needs all samples of a head of classes, and a window keeps sums of these"));
 }
 
@@ -122,14 +114,14 @@ TEST(ClassMetrics, UndefinedValues) {
 
 TEST(ClassMetrics, RefuseWhatIsNoClass) {
   for (const float label : {-1.0f, 4.0f, 1.5f, std::numeric_limits<float>::quiet_NaN()}) {
-    EXPECT_THAT(class_error([&] {
+    EXPECT_THAT(test::refusal([&] {
                   of_classes({"macro_f1"}, 4, {1, 2, 3, 4}, {label});
                 }),
                 HasSubstr("the metric macro_f1 needs the number of a class as label, from 0 to 3, but one is "));
   }
-  EXPECT_THAT(class_error([] { of_classes({"macro_f1"}, 2, {1, INFINITY}, {0}); }), HasSubstr("finite scores"));
-  EXPECT_THAT(class_error([] { of_classes({"macro_f1"}, 2, {1, NAN}, {0}); }), HasSubstr("is not a number"));
-  EXPECT_THAT(class_error([] {
+  EXPECT_THAT(test::refusal([] { of_classes({"macro_f1"}, 2, {1, INFINITY}, {0}); }), HasSubstr("finite scores"));
+  EXPECT_THAT(test::refusal([] { of_classes({"macro_f1"}, 2, {1, NAN}, {0}); }), HasSubstr("is not a number"));
+  EXPECT_THAT(test::refusal([] {
                 MetricSet set({"macro_f1"}, {.classes = 3});
                 set.add(Tensor::from(std::vector<float>{1, 2}), Tensor::from(std::vector<float>{0}));
               }),
@@ -139,7 +131,7 @@ TEST(ClassMetrics, RefuseWhatIsNoClass) {
 TEST(ClassMetrics, RefuseHeadsThatTheyDoNotFit) {
   const Prediction click{"click", 0, true}, stars{"stars", 1, false}, kind{"kind", 2, false, std::nullopt, 3};
   const auto refused = [](const std::vector<Prediction>& heads, const std::string& name) {
-    return class_error([&] { HeadMetrics(heads, {name}); });
+    return test::refusal([&] { HeadMetrics(heads, {name}); });
   };
   EXPECT_THAT(refused({click}, "macro_f1"), HasSubstr("no head has a loss of classes, such as softmax_cross_entropy"));
   EXPECT_THAT(refused({click, kind}, "click.macro_f1"),

@@ -1,9 +1,6 @@
 #include "metrics/rec_metrics.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <cmath>
 
 #include "tessera/error.h"
 

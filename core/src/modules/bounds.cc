@@ -273,11 +273,9 @@ BoundsCheckIndices bounds_check_indices(BoundsCheckMode mode, std::span<const in
       ids[p] = 0;
     }
   }
-  BoundsCheckIndices out;
-  out.indices = Tensor::from(ids).reshape(indices.shape()).to(indices.dtype());
-  out.offsets = Tensor::from(wide).to(offsets.dtype());
-  out.warning_count = mode == BoundsCheckMode::kWarning ? found.count : 0;
-  return out;
+  return {.indices = Tensor::from(ids).reshape(indices.shape()).to(indices.dtype()),
+          .offsets = Tensor::from(wide).to(offsets.dtype()),
+          .warning_count = mode == BoundsCheckMode::kWarning ? found.count : 0};
 }
 
 }  // namespace tessera

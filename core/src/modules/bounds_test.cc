@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "config/test_refusal.h"
+
 namespace tessera {
 namespace {
 
@@ -24,13 +26,8 @@ struct Batch {
 };
 
 std::string refusal(const Batch& batch) {
-  try {
-    (void)batch.check(BoundsCheckMode::kFatal);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Code::kOutOfRange);
-    return e.what();
-  }
-  return "";
+  return test::refusal(
+      Code::kOutOfRange, [&] { (void)batch.check(BoundsCheckMode::kFatal); }, "");
 }
 
 TEST(BoundsTest, GoodBatchIsNotCopied) {
@@ -79,9 +76,8 @@ TEST(BoundsTest, PaddingCountsNowhere) {
 }
 
 TEST(BoundsTest, ColumnsOfTwoTablesWithDifferentRows) {
-  Batch batch;
-  batch.ids = Tensor::from<int64_t>({0, 4, 1, 3, 2});
-  batch.features = {{"f", "small", 4, 0, 3}, {"f", "large", 5, 0, 3}, {"f", "small", 4, 2, 1}};
+  Batch batch{.ids = Tensor::from<int64_t>({0, 4, 1, 3, 2}),
+              .features = {{"f", "small", 4, 0, 3}, {"f", "large", 5, 0, 3}, {"f", "small", 4, 2, 1}}};
   const CheckedIds checked = batch.check(BoundsCheckMode::kIgnore);
   EXPECT_THAT(checked.bad, ElementsAre(1, 0, 0));
   EXPECT_THAT(checked.first_bag, ElementsAre(0, 3, 6));
@@ -90,9 +86,7 @@ TEST(BoundsTest, ColumnsOfTwoTablesWithDifferentRows) {
 }
 
 TEST(BoundsTest, AlwaysCopyIsNoFinding) {
-  Batch batch;
-  batch.ids = Tensor::from<int64_t>({0, 1, 1, 3, 2});
-  batch.always_copy = true;
+  Batch batch{.ids = Tensor::from<int64_t>({0, 1, 1, 3, 2}), .always_copy = true};
   const CheckedIds checked = batch.check(BoundsCheckMode::kFatal);
   EXPECT_FALSE(checked.clean);
   EXPECT_TRUE(checked.first.empty());
@@ -100,9 +94,7 @@ TEST(BoundsTest, AlwaysCopyIsNoFinding) {
 }
 
 TEST(BoundsTest, BadOffsets) {
-  Batch batch;
-  batch.ids = Tensor::from<int64_t>({0, 1, 2, 3, 2});
-  batch.offsets = Tensor::from<int64_t>({0, 3, 2, 7});
+  Batch batch{.ids = Tensor::from<int64_t>({0, 1, 2, 3, 2}), .offsets = Tensor::from<int64_t>({0, 3, 2, 7})};
   EXPECT_THAT(refusal(batch), HasSubstr("last offset is 7"));
   const CheckedIds checked = batch.check(BoundsCheckMode::kWarning);
   EXPECT_EQ(checked.bad_offsets, 2);

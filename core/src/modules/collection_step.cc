@@ -22,9 +22,7 @@ std::unique_ptr<EmbeddingContext::State> EmbeddingTables::Impl::start(const Keye
   if (weighted && !batch.weights_or_null().defined()) {
     fail(Code::kInvalidArgument, "this collection is weighted, but the batch has no weights");
   }
-  BoundsInput input;
-  input.ids = batch.values();
-  input.offsets = batch.offsets();
+  BoundsInput input{.ids = batch.values(), .offsets = batch.offsets()};
   if (weighted) input.weights = batch.weights();
   input.features = features;
   input.always_copy = weighted && key_shared;  // each use of an id needs its own place for the gradient of its weight

@@ -47,9 +47,7 @@ int64_t interaction_width(const DlrmOptions& o) {
 
 ModelGraph dlrm_graph(const DlrmOptions& o) {
   check(o);
-  ModelGraph graph;
-  graph.dense_width = o.dense_inputs;
-  graph.pooled_width = o.num_embeddings * o.embedding_dim;
+  ModelGraph graph{.dense_width = o.dense_inputs, .pooled_width = o.num_embeddings * o.embedding_dim};
   graph.inputs = {{"dense", GraphInput::kDense, 0, graph.dense_width},
                   {"pooled", GraphInput::kPooled, 0, graph.pooled_width}};
   graph.layers = {{"dense_arch", o.mlp, {"dense"}, mlp_options(o.dense_inputs, o.bottom_mlp, "relu")},

@@ -9,18 +9,11 @@ namespace tessera {
 namespace {
 
 EmbeddingBagConfig config_of(const EmbeddingOptions& o) {
-  EmbeddingBagConfig table;
-  table.name = "weight";
-  table.num_embeddings = o.num_embeddings;
-  table.embedding_dim = o.embedding_dim;
-  table.pooling = o.mode;
-  return table;
+  return {.name = "weight", .num_embeddings = o.num_embeddings, .embedding_dim = o.embedding_dim, .pooling = o.mode};
 }
 
 std::shared_ptr<Lookup> make_lookup(const Runtime& runtime, const EmbeddingOptions& o) {
-  LookupOptions options;
-  options.kernel = o.kernel;
-  options.tables = {{"weight", o.num_embeddings, o.embedding_dim}};
+  LookupOptions options{.kernel = o.kernel, .tables = {{"weight", o.num_embeddings, o.embedding_dim}}};
   return std::make_shared<Lookup>(runtime, std::move(options));
 }
 
@@ -226,9 +219,7 @@ EmbeddingOptions unpooled(EmbeddingOptions options) {
 Embedding::Embedding(const Runtime& runtime, EmbeddingOptions options) : bag_(runtime, unpooled(std::move(options))) {}
 
 Tensor Embedding::forward(const Tensor& indices, EmbeddingContext* context) {
-  BoundsInput input;
-  input.ids = indices.reshape({indices.numel()});
-  input.offsets = Tensor::from<int64_t>({0, indices.numel()});
+  BoundsInput input{.ids = indices.reshape({indices.numel()}), .offsets = Tensor::from<int64_t>({0, indices.numel()})};
   std::vector<int64_t> shape = indices.shape();
   shape.push_back(bag_.impl_->options.embedding_dim);
   return bag_.impl_->forward(input, {}, context).reshape(shape);

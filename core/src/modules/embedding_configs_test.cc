@@ -8,6 +8,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "config/test_refusal.h"
 #include "tessera/lookup.h"
 
 namespace tessera {
@@ -18,22 +19,12 @@ using ::testing::HasSubstr;
 
 EmbeddingBagConfig table(const std::string& name, int64_t rows = 10, int64_t dim = 4,
                          std::vector<std::string> features = {}) {
-  EmbeddingBagConfig t;
-  t.name = name;
-  t.num_embeddings = rows;
-  t.embedding_dim = dim;
-  t.feature_names = std::move(features);
-  return t;
+  return {.name = name, .num_embeddings = rows, .embedding_dim = dim, .feature_names = std::move(features)};
 }
 
 std::string refusal(std::vector<EmbeddingBagConfig> tables) {
-  try {
-    validated(std::move(tables));
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Code::kInvalidArgument);
-    return e.what();
-  }
-  return "";
+  return test::refusal(
+      Code::kInvalidArgument, [&] { validated(std::move(tables)); }, "");
 }
 
 TEST(EmbeddingConfigs, NamesAreReadInEitherCase) {

@@ -6,6 +6,8 @@
 
 #include <functional>
 
+#include "config/test_refusal.h"
+
 namespace tessera {
 namespace {
 
@@ -26,13 +28,8 @@ std::string refusal(const std::function<void(ModelGraph&)>& change,
                     const std::function<void(const ModelGraph&)>& check = check_graph) {
   ModelGraph graph = small();
   change(graph);
-  try {
-    check(graph);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Code::kInvalidArgument);
-    return e.what();
-  }
-  return "";
+  return test::refusal(
+      Code::kInvalidArgument, [&] { check(graph); }, "");
 }
 
 TEST(GraphWiring, RunsEachLayerBehindThoseThatItTakes) {

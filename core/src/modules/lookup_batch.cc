@@ -1,7 +1,5 @@
 #include "modules/lookup_batch.h"
 
-#include <utility>
-
 #include "sparse/arrays.h"
 
 namespace tessera {

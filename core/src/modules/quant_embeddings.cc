@@ -67,9 +67,7 @@ const LookupIds& QuantEmbeddings::Impl::check(const KeyedJaggedTensor& batch, bo
     features_.push_back(feature);
     pooling_.push_back(sequences ? PoolingType::kNone : table.pooling);
   }
-  BoundsInput input;
-  input.ids = batch.values();
-  input.offsets = batch.offsets();
+  BoundsInput input{.ids = batch.values(), .offsets = batch.offsets()};
   if (weighted) input.weights = batch.weights();
   input.features = features_;
   input.bad_ids_become_0 = options.bad_ids_become_0;

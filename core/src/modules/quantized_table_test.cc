@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 
+#include "config/test_refusal.h"
 #include "modules/bounds.h"
 #include "modules/lookup_batch.h"
 
@@ -16,16 +17,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-template <class Call>
-std::string refusal(const Call& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "nothing was refused";
-}
 
 std::vector<uint8_t> encoded(RowFormat format, const std::vector<float>& values) {
   std::vector<uint8_t> row(static_cast<size_t>(sdk::row_bytes(format, static_cast<int64_t>(values.size()))));
@@ -91,7 +82,7 @@ TEST(RowFormat, NamesAndTypesAreFound) {
     EXPECT_EQ(row_format_from(info.name), info.format);
     EXPECT_EQ(sdk::row_format_of(info.dtype, info.layout)->format, info.format);
   }
-  EXPECT_THAT(refusal([] { (void)row_format_from("int3"); }),
+  EXPECT_THAT(test::refusal([] { (void)row_format_from("int3"); }),
               HasSubstr("unknown row format \"int3\": one of fp32, fp16, int8, int4, int2, fp8"));
 }
 
@@ -114,20 +105,20 @@ QuantizedTable table_of(RowFormat format, int64_t rows, int64_t dim) {
 TEST(QuantizeRows, RefusesWhatHasNoCodes) {
   Tensor weights = ramp(3, 8);
   weights.data<float>()[17] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_THAT(refusal([&] { (void)quantize_rows(weights, RowFormat::kInt8, "film"); }),
+  EXPECT_THAT(test::refusal([&] { (void)quantize_rows(weights, RowFormat::kInt8, "film"); }),
               HasSubstr("table \"film\", row 2: its value nan in column 1 is not finite"));
   weights.data<float>()[17] = -std::numeric_limits<float>::infinity();
-  EXPECT_THAT(refusal([&] { (void)quantize_rows(weights, RowFormat::kFloat16, "film"); }), HasSubstr("row 2"));
-  EXPECT_THAT(refusal([] { (void)quantize_rows(ramp(2, 6), RowFormat::kInt4, "film"); }),
+  EXPECT_THAT(test::refusal([&] { (void)quantize_rows(weights, RowFormat::kFloat16, "film"); }), HasSubstr("row 2"));
+  EXPECT_THAT(test::refusal([] { (void)quantize_rows(ramp(2, 6), RowFormat::kInt4, "film"); }),
               HasSubstr("table \"film\" has 6 columns, but rows quantize to int4 in multiples of 4 columns"));
   weights.data<float>()[17] = -1000;  // an 8-bit float has nothing beyond 240, and would clip it
-  EXPECT_THAT(refusal([&] { (void)quantize_rows(weights, RowFormat::kFloat8, "film"); }),
+  EXPECT_THAT(test::refusal([&] { (void)quantize_rows(weights, RowFormat::kFloat8, "film"); }),
               HasSubstr("table \"film\", row 2: its value -1000 in column 1 is beyond the largest of fp8, 240"));
   weights.data<float>()[17] = 247;  // nearer to 240 than to what would come next
   EXPECT_EQ(
       dequantize_rows(quantize_rows(weights, RowFormat::kFloat8, "film"), RowFormat::kFloat8, 8).data<float>()[17],
       240);
-  EXPECT_THAT(refusal([] {
+  EXPECT_THAT(test::refusal([] {
                 (void)quantize_rows(Tensor::zeros({2, 8}, DType::kInt64), RowFormat::kInt4, "film");
               }),
               HasSubstr("float32 or float16"));
@@ -154,7 +145,7 @@ TEST(SliceRows, ColumnsKeepScaleAndBiasOfTheirRow) {
     EXPECT_EQ(slice_rows(table, {1, 2, 0, 24}).raw(), static_cast<uint8_t*>(table.rows.raw()) + table.rows.size(1))
         << "whole rows are shared";
   }
-  EXPECT_THAT(refusal([] {
+  EXPECT_THAT(test::refusal([] {
                 (void)slice_rows(table_of(RowFormat::kInt4, 2, 8), {0, 2, 1, 4});
               }),
               HasSubstr("columns 1 to 4 of a row in int4 are not whole bytes"));
@@ -170,13 +161,13 @@ TEST(ImportInt8, KeepsCodesAndRoundsScaleAndBias) {
   const Tensor back = dequantize_rows(rows, RowFormat::kInt8, 6);
   for (int64_t i = 0; i < weights.numel(); ++i) EXPECT_NEAR(back.item(i), weights.item(i), 0.01);
   EXPECT_TRUE(std::equal(fused.data<uint8_t>(), fused.data<uint8_t>() + 6, rows.data<uint8_t>() + 4));
-  EXPECT_THAT(refusal([] {
+  EXPECT_THAT(test::refusal([] {
                 (void)import_int8_sbfloat(Tensor::zeros({2, 8}, DType::kUInt8), "film");
               }),
               HasSubstr("columns + 8"));
   const float broken = std::numeric_limits<float>::quiet_NaN();
   std::memcpy(fused.data<uint8_t>() + size_t{2} * 14 + 10, &broken, 4);
-  EXPECT_THAT(refusal([&] { (void)import_int8_sbfloat(fused, "film"); }),
+  EXPECT_THAT(test::refusal([&] { (void)import_int8_sbfloat(fused, "film"); }),
               HasSubstr("table \"film\", row 2: its scale"));
 }
 
@@ -184,7 +175,7 @@ TEST(QuantizedTables, AreValidated) {
   const auto problem = [](const auto& change) {
     QuantizedTable t = table_of(RowFormat::kInt4, 4, 8);
     change(t);
-    return refusal([&] { (void)validated(std::vector<QuantizedTable>{t}); });
+    return test::refusal([&] { (void)validated(std::vector<QuantizedTable>{t}); });
   };
   EXPECT_THAT(problem([](auto& t) { t.config.row_format.reset(); }), HasSubstr("names no row format"));
   EXPECT_THAT(problem([](auto& t) { t.config.num_embeddings = 5; }), HasSubstr("the stored rows are [4, 8]"));
@@ -205,11 +196,11 @@ TEST(IndexRemapping, ArrayAndHashAgree) {
   EXPECT_EQ(array->rows_needed(), 3);
   EXPECT_EQ(hash->rows_needed(), 3);
   const Tensor twice = Tensor::from<int64_t>({1, 1});
-  EXPECT_THAT(refusal([&] { (void)IndexRemapping::hash(5, twice, twice); }), HasSubstr("the id 1 twice"));
-  EXPECT_THAT(refusal([&] { (void)IndexRemapping::hash(1, twice, twice); }), HasSubstr("ids are below 1"));
-  EXPECT_THAT(refusal([&] { (void)IndexRemapping::hash(9, twice, Tensor::from<int64_t>({1})); }),
+  EXPECT_THAT(test::refusal([&] { (void)IndexRemapping::hash(5, twice, twice); }), HasSubstr("the id 1 twice"));
+  EXPECT_THAT(test::refusal([&] { (void)IndexRemapping::hash(1, twice, twice); }), HasSubstr("ids are below 1"));
+  EXPECT_THAT(test::refusal([&] { (void)IndexRemapping::hash(9, twice, Tensor::from<int64_t>({1})); }),
               HasSubstr("2 ids for 1 rows"));
-  EXPECT_THAT(refusal([] { (void)IndexRemapping::array(Tensor::from<int64_t>({-2})); }), HasSubstr("row -2"));
+  EXPECT_THAT(test::refusal([] { (void)IndexRemapping::array(Tensor::from<int64_t>({-2})); }), HasSubstr("row -2"));
 }
 
 // Feature of six bags over a table that stores three rows.
@@ -219,11 +210,7 @@ struct Pruned {
   BoundsFeature feature{"f", "film", 3, 0, 3};
   BoundsInput input() {
     feature.pruned = true;
-    BoundsInput in;
-    in.ids = ids;
-    in.offsets = offsets;
-    in.features = {&feature, 1};
-    return in;
+    return {.ids = ids, .offsets = offsets, .features = {&feature, 1}};
   }
 };
 
@@ -241,11 +228,9 @@ TEST(BoundsOfPrunedTables, MinusOneIsDroppedInEveryModeAndCounts) {
   Pruned p;
   p.input();
   p.feature.pruned = false;
-  BoundsInput in;
-  in.ids = p.ids;
-  in.offsets = p.offsets;
-  in.features = {&p.feature, 1};
-  EXPECT_THAT(refusal([&] { (void)check_bounds(BoundsCheckMode::kFatal, in); }), HasSubstr("id -1 is not in table"));
+  BoundsInput in{.ids = p.ids, .offsets = p.offsets, .features = {&p.feature, 1}};
+  EXPECT_THAT(test::refusal([&] { (void)check_bounds(BoundsCheckMode::kFatal, in); }),
+              HasSubstr("id -1 is not in table"));
 }
 
 TEST(BoundsOfPrunedTables, RemappingComesAfterTheCheckOfTheIdsItKnows) {
@@ -259,7 +244,7 @@ TEST(BoundsOfPrunedTables, RemappingComesAfterTheCheckOfTheIdsItKnows) {
   EXPECT_THAT(checked.positions.to_vector<int64_t>(), ElementsAre(0, 2, 3));
   EXPECT_THAT(p.ids.to_vector<int64_t>(), ElementsAre(0, 1, 2, 3, 5, -1)) << "the caller's ids";
   p.ids.data<int64_t>()[4] = 6;
-  EXPECT_THAT(refusal([&] { (void)check_bounds(BoundsCheckMode::kFatal, p.input()); }),
+  EXPECT_THAT(test::refusal([&] { (void)check_bounds(BoundsCheckMode::kFatal, p.input()); }),
               HasSubstr("feature \"f\", sample 2: id 6 is not in table \"film\", whose ids are 0 to 5"));
 }
 

@@ -38,12 +38,11 @@ nlohmann::ordered_json to_json(const RowFigures& figures) {
 RowFigures row_figures_from(const config::JsonObject& j) {
   constexpr int64_t kMost = int64_t{1} << 53;  // the largest integer that every JSON reader represents exactly
   constexpr size_t kMostAges = 62;
-  RowFigures out;
-  out.capacity = j.within<int64_t>("capacity", 0, kMost);
-  out.lookups = j.within<int64_t>("lookups", 0, kMost);
-  out.hits = j.within<int64_t>("hits", 0, kMost);
-  out.evictions = j.within<int64_t>("evictions", 0, kMost);
-  out.ages = j.get<std::vector<int64_t>>("ages");
+  RowFigures out{.capacity = j.within<int64_t>("capacity", 0, kMost),
+                 .lookups = j.within<int64_t>("lookups", 0, kMost),
+                 .hits = j.within<int64_t>("hits", 0, kMost),
+                 .evictions = j.within<int64_t>("evictions", 0, kMost),
+                 .ages = j.get<std::vector<int64_t>>("ages")};
   if (out.ages.size() > kMostAges ||
       std::any_of(out.ages.begin(), out.ages.end(), [](int64_t rows) { return rows < 0 || rows > kMost / 64; }))
     j.wrong_at("ages", " are not numbers of rows");

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "config/test_refusal.h"
+
 namespace tessera {
 namespace {
 
@@ -39,13 +41,12 @@ TEST(StoredNames, FindsWhatIsOfNoParameter) {
 }
 
 std::string refusal(const std::string& own, const std::string& stored) {
-  try {
-    check_names({{own, stored}});
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Code::kInvalidArgument);
-    return e.what();
-  }
-  return "";
+  return test::refusal(
+      Code::kInvalidArgument,
+      [&] {
+        check_names({{own, stored}});
+      },
+      "");
 }
 
 TEST(StoredNames, RefusesWhatIsNoName) {

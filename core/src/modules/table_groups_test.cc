@@ -6,11 +6,7 @@ namespace tessera {
 namespace {
 
 LookupOptions one(const std::string& name, const std::string& compute_kernel, DType dtype = DType::kFloat32) {
-  LookupOptions o;
-  o.compute_kernel = compute_kernel;
-  o.weight_dtype = dtype;
-  o.tables = {{name, 10, 4}};
-  return o;
+  return {.compute_kernel = compute_kernel, .weight_dtype = dtype, .tables = {{name, 10, 4}}};
 }
 
 TEST(TableGroups, TablesThatAreAlikeShareAnInstance) {

@@ -8,12 +8,7 @@
 namespace tessera::test {
 
 inline EmbeddingBagConfig table(int64_t rows, int64_t cols, const std::string& name = "t") {
-  EmbeddingBagConfig t;
-  t.name = name;
-  t.num_embeddings = rows;
-  t.embedding_dim = cols;
-  t.feature_names = {"f"};
-  return t;
+  return {.name = name, .num_embeddings = rows, .embedding_dim = cols, .feature_names = {"f"}};
 }
 
 }  // namespace tessera::test

@@ -2,7 +2,6 @@
 // of a step. The loops are in parameter_updates.cc, or on the device.
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <utility>
 
 #include "optim/dense_optimizer.h"

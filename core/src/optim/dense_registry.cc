@@ -1,6 +1,5 @@
 // Creates dense optimizers by name, with options in JSON.
 #include <algorithm>
-#include <functional>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>

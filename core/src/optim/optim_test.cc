@@ -112,11 +112,7 @@ TEST(OptimTest, AllGradientsAreCheckedBeforeAnyStep) {
 
 TEST(OptimTest, MaximizeAndNesterov) {
   const auto a = parameter("a", {0});
-  SgdOptions options;
-  options.lr = 1;
-  options.momentum = 0.5;
-  options.nesterov = true;
-  options.maximize = true;
+  SgdOptions options{.lr = 1, .momentum = 0.5, .nesterov = true, .maximize = true};
   const auto optimizer = make_sgd(options, {a});
   a->grad = Tensor::from<float>({1});
   optimizer->step();  // buffer -1, step -1 - 0.5
@@ -128,9 +124,7 @@ TEST(OptimTest, MaximizeAndNesterov) {
 TEST(OptimTest, RowWiseAdagradTakesTheMeanOverColumns) {
   auto w = parameter("w", std::vector<float>(22, 0));
   w->value = w->value.reshape({2, 11});
-  AdagradOptions options;
-  options.lr = 1;
-  options.eps = 0;
+  AdagradOptions options{.lr = 1, .eps = 0};
   const auto optimizer = make_rowwise_adagrad(options, {w});
   w->grad = Tensor::empty({2, 11});
   w->grad.fill(2);

@@ -1,7 +1,6 @@
 #include "tessera/optim.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -85,10 +84,7 @@ LearningRateSchedule::LearningRateSchedule(const std::vector<std::string>& stage
     const size_t shape = shape_of(part.id, text);
     Options o = options_of(known_shapes()[shape], part, text);
     const auto of = [&](const char* key, double otherwise) { return o.contains(key) ? o[key] : otherwise; };
-    Stage stage;
-    stage.shape = static_cast<Shape>(shape);
-    stage.first = first;
-    stage.steps = static_cast<int64_t>(o["steps"]);
+    Stage stage{.shape = static_cast<Shape>(shape), .first = first, .steps = static_cast<int64_t>(o["steps"])};
     if (stage.steps == 0) {
       if (&text != &stages.back())
         fail(Code::kInvalidArgument, "schedule \"", text, "\": only the last stage may leave out steps");

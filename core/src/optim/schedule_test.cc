@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "config/test_refusal.h"
 #include "tessera/error.h"
 
 namespace tessera {
@@ -45,13 +46,8 @@ TEST(LearningRateSchedule, StagesFollowEachOther) {
 }
 
 void expect_refused(const std::vector<std::string>& stages, const std::string& why) {
-  try {
-    const LearningRateSchedule schedule(stages, 10);
-    ADD_FAILURE() << why;
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Code::kInvalidArgument);
-    EXPECT_THAT(e.what(), HasSubstr(why));
-  }
+  EXPECT_THAT(test::refusal(Code::kInvalidArgument, [&] { const LearningRateSchedule schedule(stages, 10); }),
+              HasSubstr(why));
 }
 
 TEST(LearningRateSchedule, WhatCannotBeIsNamed) {

@@ -27,12 +27,7 @@ const Runtime& sharders() {
 }
 
 EmbeddingBagConfig table(const std::string& name, int64_t rows, int64_t cols) {
-  EmbeddingBagConfig t;
-  t.name = name;
-  t.num_embeddings = rows;
-  t.embedding_dim = cols;
-  t.feature_names = {name};
-  return t;
+  return {.name = name, .num_embeddings = rows, .embedding_dim = cols, .feature_names = {name}};
 }
 
 struct Problem {
@@ -150,10 +145,7 @@ TEST(Shards, RunsGiveBackWhatWasPutIn) {
     std::vector<Shard> list;
     Shards shards;
     for (int i = 0, n = random.below(20); i < n; ++i) {
-      Shard s;
-      s.rows = 1 + random.below(2);
-      s.cols = 8;
-      s.row = random.one_in(4) ? random.below(9) : i * 2;
+      Shard s{.rows = 1 + random.below(2), .cols = 8, .row = random.one_in(4) ? random.below(9) : i * 2};
       s.storage.hbm = s.rows * 3;
       s.perf.fwd_compute = static_cast<double>(s.rows);
       list.push_back(s);

@@ -87,12 +87,11 @@ const Component* ComputeKernels::optimizer(const OptimizerSpec& spec) {
 
 LookupOptions ComputeKernels::options_of(const EmbeddingBagConfig& table, const std::string& compute_kernel) const {
   const ComputeKernelName kernel = compute_kernel_name(compute_kernel);
-  LookupOptions out;
-  out.compute_kernel = kernel.name;
-  out.train = !table.row_format;
-  out.weight_dtype = table.data_type;
-  out.row_format = table.row_format;
-  out.optimizer = table.optimizer;
+  LookupOptions out{.compute_kernel = kernel.name,
+                    .train = !table.row_format,
+                    .weight_dtype = table.data_type,
+                    .row_format = table.row_format,
+                    .optimizer = table.optimizer};
   // The cost of a shard, whose size is not known yet.
   out.tables = {{table.name, 0, table.embedding_dim, kernel.options, shard_poolings(table.pooling), {}, table.any_id}};
   return out;

@@ -69,10 +69,9 @@ class DefaultModel : public CostModel {
 
   Perf perf(const PricedShard& s, const PieceCost& cost) const {
     const TableLoad& load = loads_[s.table];
-    Perf out;
-    out.fwd_compute = cost.forward + (data_parallel(s) ? 0 : machine_.unpack.of(cost.unpack));
-    out.bwd_compute = cost.backward;
-    out.storage_reads = cost.storage_reads;
+    Perf out{.fwd_compute = cost.forward + (data_parallel(s) ? 0 : machine_.unpack.of(cost.unpack)),
+             .bwd_compute = cost.backward,
+             .storage_reads = cost.storage_reads};
     if (data_parallel(s)) {
       const double world = topology_.world_size, marks = costs_.data_parallel_marks(load, row_share(s));
       if (topology_.world_size > 1) {

@@ -28,11 +28,7 @@ const Runtime& all() {
 }
 
 std::vector<PlannerModule> film() {
-  EmbeddingBagConfig t;
-  t.name = "film";
-  t.num_embeddings = 1000;
-  t.embedding_dim = 16;
-  t.feature_names = {"film"};
+  EmbeddingBagConfig t{.name = "film", .num_embeddings = 1000, .embedding_dim = 16, .feature_names = {"film"}};
   return {{.path = "sparse", .tables = {t}}};
 }
 

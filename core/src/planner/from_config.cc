@@ -11,9 +11,7 @@ namespace tessera {
 namespace {
 
 ParameterConstraints constraints_of(const TableConfig& table) {
-  ParameterConstraints c;
-  c.sharding_types = table.sharding;
-  c.compute_kernels = table.compute_kernels;
+  ParameterConstraints c{.sharding_types = table.sharding, .compute_kernels = table.compute_kernels};
   if (c.compute_kernels.empty() && table.compute_kernel != "auto") {
     c.compute_kernels = {table.compute_kernel};
     // Data-parallel tables have no fused update, because their gradients are averaged first.

@@ -28,12 +28,12 @@ Curve line(double fixed, double per_unit) {
 }
 
 Machine typical_cpu() {
-  Machine m;
-  m.name = "typical 2-core cloud machine";
-  m.intra_host = LinkFigures{
-      "tcp", 2,
-      Curve({{64, 0.6 * kUs}, {2 * kKib, kUs}, {16 * kKib, 2 * kUs}, {128 * kKib, 8 * kUs}, {kMib, 110 * kUs}}),
-      Curve({{64, 0.7 * kUs}, {2 * kKib, kUs}, {16 * kKib, 2 * kUs}, {128 * kKib, 10 * kUs}, {kMib, 120 * kUs}})};
+  Machine m{
+      .name = "typical 2-core cloud machine",
+      .intra_host = LinkFigures{
+          "tcp", 2,
+          Curve({{64, 0.6 * kUs}, {2 * kKib, kUs}, {16 * kKib, 2 * kUs}, {128 * kKib, 8 * kUs}, {kMib, 110 * kUs}}),
+          Curve({{64, 0.7 * kUs}, {2 * kKib, kUs}, {16 * kKib, 2 * kUs}, {128 * kKib, 10 * kUs}, {kMib, 120 * kUs}})}};
   // 10 Gbit/s Ethernet.
   m.inter_host =
       LinkFigures{"tcp", 2, Curve({{64, 40 * kUs}, {4 * kKib, 45 * kUs}, {64 * kKib, 100 * kUs}, {kMib, 1000 * kUs}}),
@@ -64,9 +64,7 @@ Machine typical_cpu() {
 }
 
 Machine typical_accelerator(const std::string& device, double memory_bandwidth, double link_bandwidth) {
-  Machine m;
-  m.name = "TorchRec's assumptions";
-  m.device = device;
+  Machine m{.name = "TorchRec's assumptions", .device = device};
   KernelFigures kernel;
   for (const double bytes : {64.0, 1024.0}) {
     const double row = bytes / memory_bandwidth;

@@ -125,11 +125,10 @@ Curve curve_from(const JsonObject& from, const char* key) {
 }
 
 LinkFigures link_from(const JsonObject& from) {
-  LinkFigures out;
-  out.backend = from.get<std::string>("backend");
-  out.ranks = from.within("ranks", 2, 1000000);
-  out.all_to_all = curve_from(from, "all_to_all_us");
-  out.all_reduce = curve_from(from, "all_reduce_us");
+  LinkFigures out{.backend = from.get<std::string>("backend"),
+                  .ranks = from.within("ranks", 2, 1000000),
+                  .all_to_all = curve_from(from, "all_to_all_us"),
+                  .all_reduce = curve_from(from, "all_reduce_us")};
   if (from.has("wait")) out.wait = from.within("wait", 0.0, 1e3);
   return out;
 }
@@ -192,12 +191,11 @@ Machine Machine::from_json(const std::string& text, const std::string& source) {
     root.wrong("its format is ", format, " and this program reads ", kMachineFormat, ": it was written by ",
                format > kMachineFormat ? "a newer" : "an older", " one");
   }
-  Machine m;
-  m.name = root.get<std::string>("name");
-  m.device = root.get<std::string>("device");
-  m.measured = root.get<bool>("measured");
-  m.ranks = root.within("ranks", 1, 1000000);
-  m.threads = root.within("threads", 1, 4096);
+  Machine m{.name = root.get<std::string>("name"),
+            .device = root.get<std::string>("device"),
+            .measured = root.get<bool>("measured"),
+            .ranks = root.within("ranks", 1, 1000000),
+            .threads = root.within("threads", 1, 4096)};
   for (const JsonObject& k : root.objects("kernels")) m.kernels.push_back(kernel_from(k));
   if (root.has("intra_host")) m.intra_host = link_from(root.object("intra_host"));
   if (root.has("inter_host")) m.inter_host = link_from(root.object("inter_host"));

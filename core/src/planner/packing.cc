@@ -41,10 +41,9 @@ Scale scale_of(const SearchSpace& space, const std::vector<Storage>& rooms, cons
 }
 
 Demand demand_of(const ShardingOption& o, const Scale& scale) {
-  Demand d;
-  d.everywhere = o.placement == TSR_PLACE_EVERY_RANK;
-  d.barred = static_cast<size_t>(std::count(o.allowed_ranks.begin(), o.allowed_ranks.end(), false)) +
-             (o.apart.empty() ? 0 : 1);
+  Demand d{.everywhere = o.placement == TSR_PLACE_EVERY_RANK,
+           .barred = static_cast<size_t>(std::count(o.allowed_ranks.begin(), o.allowed_ranks.end(), false)) +
+                     (o.apart.empty() ? 0 : 1)};
   for (const Shards::Run& run : o.shards.runs()) {
     d.size = std::max({d.size, scale.load > 0 ? run.load / scale.load : 0, part(run.first.storage.hbm, scale.hbm),
                        part(run.first.storage.ddr, scale.ddr)});

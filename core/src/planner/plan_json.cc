@@ -1,5 +1,4 @@
 // A plan's file form. docs/plans.md describes it.
-#include <limits>
 #include <set>
 
 #include "config/json.h"
@@ -80,10 +79,9 @@ void check_cover(const ParameterSharding& sharding, const JsonObject& table) {
 }
 
 ParameterSharding sharding_from(const JsonObject& table, int world_size) {
-  ParameterSharding out;
-  out.sharding_type = table.get<std::string>("sharding_type");
-  out.compute_kernel = table.get<std::string>("compute_kernel");
-  out.combine = combine_from(table);
+  ParameterSharding out{.sharding_type = table.get<std::string>("sharding_type"),
+                        .compute_kernel = table.get<std::string>("compute_kernel"),
+                        .combine = combine_from(table)};
   table.read("routed", out.routed);
   table.read("cookie", out.cookie);
   for (const JsonObject& shard : table.objects("shards")) {

@@ -16,11 +16,7 @@ using Combine = ParameterSharding::Combine;
 using test::replaced;
 
 ShardingPlan example() {
-  ShardingPlan plan;
-  plan.world_size = 4;
-  plan.local_world_size = 2;
-  plan.compute_device = "cuda";
-  plan.model_hash = "0123456789abcdef";
+  ShardingPlan plan{.world_size = 4, .local_world_size = 2, .compute_device = "cuda", .model_hash = "0123456789abcdef"};
   EmbeddingModuleShardingPlan tables;
   tables.add("film", {"row_wise",
                       "fused",
@@ -108,11 +104,10 @@ TEST(Plan, FileErrorsNameThePlace) {
 }
 
 TEST(Plan, MismatchWithAModelIsListed) {
-  PlannerModule module;
-  module.path = "sparse.a";
-  module.tables = {{.name = "film", .num_embeddings = 11, .embedding_dim = 8},
-                   {.name = "hashed", .num_embeddings = 9, .embedding_dim = 4},
-                   {.name = "song", .num_embeddings = 1, .embedding_dim = 4}};
+  PlannerModule module{.path = "sparse.a",
+                       .tables = {{.name = "film", .num_embeddings = 11, .embedding_dim = 8},
+                                  {.name = "hashed", .num_embeddings = 9, .embedding_dim = 4},
+                                  {.name = "song", .num_embeddings = 1, .embedding_dim = 4}}};
   const std::string text = plan_mismatch(example(), {module});
   EXPECT_THAT(text, HasSubstr("table film of module \"sparse.a\": the model has 11 x 8, the plan is for 10 x 8\n"));
   EXPECT_THAT(text, HasSubstr("table song of module \"sparse.a\": the plan lacks it\n"));
@@ -122,9 +117,7 @@ TEST(Plan, MismatchWithAModelIsListed) {
 }
 
 TEST(Plan, WhatSizesDoNotShowIsSeenByTheHash) {
-  PlannerModule module;
-  module.path = "sparse";
-  module.tables = {{.name = "film", .num_embeddings = 10, .embedding_dim = 8}};
+  PlannerModule module{.path = "sparse", .tables = {{.name = "film", .num_embeddings = 10, .embedding_dim = 8}}};
   ShardingPlan plan;
   plan.model_hash = model_hash({module});
   plan.modules.emplace_back("sparse", EmbeddingModuleShardingPlan{});
@@ -138,11 +131,10 @@ TEST(Plan, WhatSizesDoNotShowIsSeenByTheHash) {
 }
 
 TEST(Plan, BrokenConstraintsAreListed) {
-  PlannerModule module;
-  module.path = "sparse.a";
-  module.tables = {{.name = "film", .num_embeddings = 10, .embedding_dim = 8},
-                   {.name = "user \"q\"", .num_embeddings = 2, .embedding_dim = 4},
-                   {.name = "hashed", .num_embeddings = 9, .embedding_dim = 4}};
+  PlannerModule module{.path = "sparse.a",
+                       .tables = {{.name = "film", .num_embeddings = 10, .embedding_dim = 8},
+                                  {.name = "user \"q\"", .num_embeddings = 2, .embedding_dim = 4},
+                                  {.name = "hashed", .num_embeddings = 9, .embedding_dim = 4}}};
   const auto broken = [&](const auto& change) {
     std::map<std::string, ParameterConstraints> constraints;
     change(constraints["film"], constraints["hashed"]);

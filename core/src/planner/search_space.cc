@@ -72,23 +72,21 @@ void in_torchrec_order(std::vector<std::string>& types) {
 // Without costs: the caller adds them shape by shape.
 ShardingOption option_of(const PlannedTable& t, const std::string& sharding_type, const std::string& compute_kernel,
                          const Layout& layout, const RankRules::OfTable& rules) {
-  ShardingOption o;
-  o.path = t.module->path;
-  o.name = t.table->name;
-  o.sharding_type = sharding_type;
-  o.compute_kernel = compute_kernel;
-  o.placement = layout.placement;
-  o.combine = static_cast<Combine>(layout.combine);
-  o.routed = layout.routed;
-  o.cookie = layout.cookie;
-  o.first_replicated = layout.first_replicated;
-  o.num_replicated = layout.num_replicated;
-  o.is_pooled = t.module->kind == PlannerModule::Kind::kEmbeddingBagCollection;
-  o.is_weighted = t.constraints.is_weighted;
-  o.input_lengths = t.constraints.pooling_factors;
-  o.allowed_ranks = rules.allowed;
-  o.apart = rules.apart;
-  return o;
+  return {.path = t.module->path,
+          .name = t.table->name,
+          .sharding_type = sharding_type,
+          .compute_kernel = compute_kernel,
+          .placement = layout.placement,
+          .combine = static_cast<Combine>(layout.combine),
+          .routed = layout.routed,
+          .cookie = layout.cookie,
+          .first_replicated = layout.first_replicated,
+          .num_replicated = layout.num_replicated,
+          .is_pooled = t.module->kind == PlannerModule::Kind::kEmbeddingBagCollection,
+          .is_weighted = t.constraints.is_weighted,
+          .input_lengths = t.constraints.pooling_factors,
+          .allowed_ranks = rules.allowed,
+          .apart = rules.apart};
 }
 
 // Why the compute kernel does not take one of them; empty: it does.

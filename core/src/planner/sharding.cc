@@ -111,11 +111,10 @@ ParameterSharding make(Sharders& sharders, const EmbeddingBagConfig& table, cons
          " shards of equal width that is a multiple of 4; choose another number of ranks");
   }
   const std::vector<int> ranks = place(layout, request, table.name, topology);
-  ParameterSharding out;
-  out.sharding_type = request.sharding_type;
-  out.combine = static_cast<Combine>(layout.combine);
-  out.routed = layout.routed;
-  out.cookie = layout.cookie;
+  ParameterSharding out{.sharding_type = request.sharding_type,
+                        .combine = static_cast<Combine>(layout.combine),
+                        .routed = layout.routed,
+                        .cookie = layout.cookie};
   out.compute_kernel = !request.compute_kernel.empty()         ? request.compute_kernel
                        : out.combine == Combine::kDataParallel ? TSR_COMPUTE_DENSE
                                                                : TSR_COMPUTE_FUSED;
@@ -127,11 +126,7 @@ ParameterSharding make(Sharders& sharders, const EmbeddingBagConfig& table, cons
 }
 
 ShardingRequest request_for(const char* sharding_type, std::vector<int> ranks = {}, int64_t pieces = 0) {
-  ShardingRequest out;
-  out.sharding_type = sharding_type;
-  out.ranks = std::move(ranks);
-  out.pieces = pieces;
-  return out;
+  return {.sharding_type = sharding_type, .ranks = std::move(ranks), .pieces = pieces};
 }
 
 }  // namespace

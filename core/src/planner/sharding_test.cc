@@ -169,9 +169,7 @@ PlannerOptions options_with(const ParameterConstraints& constraints) {
 }
 
 std::vector<PlannerModule> model(std::vector<EmbeddingBagConfig> tables) {
-  PlannerModule module;
-  module.path = "sparse";
-  module.tables = std::move(tables);
+  PlannerModule module{.path = "sparse", .tables = std::move(tables)};
   return {module};
 }
 
@@ -193,10 +191,7 @@ TEST(Planner, KeepsRanksAndShardLimits) {
 
 TEST(Planner, AModuleThatSaysItsIdsAreWeightedPrevailsOverConstraints) {
   const auto weighted = [](std::optional<bool> module, bool constraint, const char* cost_model) {
-    ParameterConstraints c;
-    c.is_weighted = constraint;
-    c.pooling_factors = {1000};
-    c.sharding_types = {"table_wise"};
+    ParameterConstraints c{.sharding_types = {"table_wise"}, .pooling_factors = {1000}, .is_weighted = constraint};
     PlannerOptions options = options_with(c);
     options.cost_model = cost_model;
     auto tables = model({table(1000, 64)});

@@ -31,9 +31,7 @@ struct SkewedTables {
     constexpr int64_t kWidths[] = {16, 32, 64, 64, 128, 128, 256};
     std::mt19937 random(seed);
     PlannerModule module;
-    PlannerOptions options;
-    options.topology = topology;
-    options.batch_size = batch_size;
+    PlannerOptions options{.topology = topology, .batch_size = batch_size};
     std::vector<double> rows;
     double bytes = 0;
     for (int t = 0; t < count; ++t) {

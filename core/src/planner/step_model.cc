@@ -1,7 +1,6 @@
 #include "tessera/step_figures.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <utility>
 

@@ -1,6 +1,5 @@
 #include "planner/system_memory.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -1,7 +1,6 @@
 #include "plugin/environment.h"
 
 #include <charconv>
-#include <cstdlib>
 #include <string_view>
 
 #include "tessera/abi/host.h"

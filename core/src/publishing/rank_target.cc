@@ -16,9 +16,7 @@ constexpr const char* kLabel = "followed version";
 void tell(const ProcessGroup& group, const RankTarget& target) {
   std::string plan;
   if (target.plan) {
-    ShardingPlan all;
-    all.world_size = group.world_size();
-    all.local_world_size = group.local_world_size();
+    ShardingPlan all{.world_size = group.world_size(), .local_world_size = group.local_world_size()};
     all.modules.emplace_back(kCollectionPath, *target.plan);
     plan = all.json();
   }

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "config/test_refusal.h"
 #include "tessera/layer_graph.h"
 #include "tessera/predictor.h"
 #include "train/test_job.h"
@@ -75,12 +76,7 @@ TEST_F(DensePrecisionTest, AModelWithoutProductsHasNone) {
   EXPECT_EQ(chosen.type, "float32");
   EXPECT_THAT(chosen.why, HasSubstr("no layer of the model has products in bfloat16"));
   const auto refused = [](const ModelGraph& graph, const char* wanted) -> std::string {
-    try {
-      (void)choose_precision(runtime(), graph, wanted, nullptr);
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "nothing was refused";
+    return test::refusal([&] { (void)choose_precision(runtime(), graph, wanted, nullptr); }, "nothing was refused");
   };
   EXPECT_THAT(refused(graph_of("sum"), "bfloat16"), HasSubstr("no layer of the model has products in bfloat16"));
   EXPECT_THAT(refused(graph_of("linear"), "half"), HasSubstr("but must be float32, bfloat16 or auto"));

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "config/test_refusal.h"
 #include "train/test_trainer.h"
 
 namespace tessera {
@@ -15,10 +16,9 @@ class HeadLossesTest : public testing::Test {
  protected:
   // A model whose head gets its `width` dense values.
   static ModelGraph graph_of(HeadSpec head, int64_t width = 1) {
-    ModelGraph graph;
-    graph.dense_width = width;
-    graph.inputs = {{"dense", GraphInput::kDense, 0, width}};
-    graph.layers = {{"same", "concat", {"dense"}}};
+    ModelGraph graph{.dense_width = width,
+                     .inputs = {{"dense", GraphInput::kDense, 0, width}},
+                     .layers = {{"same", "concat", {"dense"}}}};
     head.name = "click";
     head.input = "same";
     graph.heads = {std::move(head)};
@@ -28,12 +28,7 @@ class HeadLossesTest : public testing::Test {
     return {test::runtime(), graph, LayerGraph(test::runtime(), graph, {}), {}};
   }
   static std::string refused(const HeadSpec& head, int64_t width = 1) {
-    try {
-      (void)losses_of(graph_of(head, width));
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "nothing was refused";
+    return test::refusal([&] { (void)losses_of(graph_of(head, width)); }, "nothing was refused");
   }
 };
 

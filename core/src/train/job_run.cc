@@ -67,10 +67,7 @@ JobRun::JobRun(JobSetup& job, TrainWatch watch)
 }
 
 TrainLoopOptions JobRun::loop_options() {
-  TrainLoopOptions o;
-  o.first_step = job_.start.first_step;
-  o.steps = end_;
-  o.ahead = out_.ahead;
+  TrainLoopOptions o{.first_step = job_.start.first_step, .steps = end_, .ahead = out_.ahead};
   o.stop = [this] { return ended_early_ || (watch_.stop && watch_.stop()); };
   o.after_step = [this](TrainLoop&, const StepEnd& end) { after_step(end); };
   o.step_trace = out_.step_trace.get();

@@ -393,9 +393,7 @@ JobSetup set_up_job(const Runtime& runtime, const Config& given, const TrainJobO
   json fingerprint = data_fingerprint(config, data.data);
 
   Continued continued = load(options, directories, fingerprint, *model.trainer);
-  TrainStart start;
-  start.loaded = std::move(continued.loaded);
-  start.passed_over = std::move(continued.passed_over);
+  TrainStart start{.loaded = std::move(continued.loaded), .passed_over = std::move(continued.passed_over)};
   if (start.loaded.empty()) start.notes = set_start_weights(options, data, *model.trainer);
   std::string arrived;
   if (continued.run) {

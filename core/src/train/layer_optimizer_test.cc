@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "config/test_refusal.h"
 #include "tessera/abi/module.h"
 #include "train/test_job.h"
 
@@ -35,12 +36,7 @@ class LayerOptimizer : public test::JobTest {
     return trained(options, set)->evaluate().metrics["logloss"];
   }
   std::string refused(const Sets& set) const {
-    try {
-      (void)score(set);
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "nothing was refused";
+    return test::refusal([&] { (void)score(set); }, "nothing was refused");
   }
 };
 

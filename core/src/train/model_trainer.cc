@@ -68,11 +68,7 @@ int64_t broken(const Tensor& t) {
 
 // Tables in the form that DistributedModelParallel shards. Allocates nothing.
 CollectionOptions described(std::vector<EmbeddingBagConfig> tables, bool is_weighted) {
-  CollectionOptions out;
-  out.tables = std::move(tables);
-  out.is_weighted = is_weighted;
-  out.device = kMeta;
-  return out;
+  return {.tables = std::move(tables), .is_weighted = is_weighted, .device = kMeta};
 }
 
 // Collective if `wanted` is "auto": ranks on different machines take the type that all of them have.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "config/test_refusal.h"
 #include "tessera/abi/module.h"
 #include "tessera/layer_graph.h"
 #include "tessera/trainer.h"
@@ -25,11 +26,7 @@ class Numbers : public testing::TestWithParam<float> {
     if (!runtime().has(TSR_MODULE_KIND, "mlp")) GTEST_SKIP() << "no dense layers are built here";
     ModelTrainerOptions options;
     for (const char* name : {"film", "user"}) {
-      EmbeddingBagConfig t;
-      t.name = name;
-      t.feature_names = {name};
-      t.num_embeddings = 5;
-      t.embedding_dim = 3;
+      EmbeddingBagConfig t{.name = name, .num_embeddings = 5, .embedding_dim = 3, .feature_names = {name}};
       options.tables.push_back(t);
     }
     options.graph =
@@ -66,13 +63,8 @@ class Numbers : public testing::TestWithParam<float> {
   // Returns the step's error. The model must stay the same, except for the broken value.
   std::string refusal() {
     const std::vector<float> before = numbers();
-    std::string said = "nothing";
-    try {
-      trainer_->step(batch_);
-    } catch (const Error& e) {
-      EXPECT_EQ(e.code(), Code::kFailedPrecondition);
-      said = e.what();
-    }
+    const std::string said = test::refusal(
+        Code::kFailedPrecondition, [&] { trainer_->step(batch_); }, "nothing");
     const std::vector<float> after = numbers();
     for (size_t i = 0; i < before.size(); ++i)
       EXPECT_TRUE(after[i] == before[i] || (std::isnan(after[i]) && std::isnan(before[i]))) << "number " << i;

@@ -85,12 +85,11 @@ std::vector<Measured> measured_everywhere(const ProcessGroup& group, const Measu
 // Expected bytes of one rank and collection: ids, rows and gradients together.
 HostBytes<double> expected_bytes(const ShardedEmbeddings& collection, bool sequence, const PlannerOptions& options,
                                  int rank) {
-  TrafficInput input;
-  input.world_size = options.topology.world_size;
-  input.local_world_size = options.topology.local_world_size;
-  input.batch = static_cast<double>(options.batch_size);
-  input.wire = wire_bytes_of(collection.group());
-  input.joins = collection.group().joins();
+  TrafficInput input{.world_size = options.topology.world_size,
+                     .local_world_size = options.topology.local_world_size,
+                     .batch = static_cast<double>(options.batch_size),
+                     .wire = wire_bytes_of(collection.group()),
+                     .joins = collection.group().joins()};
   if (options.topology.accelerator()) input.joins.rows = JoinExchanges::kNever;
   input.sequence = sequence;
   for (const EmbeddingBagConfig& t : collection.tables()) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "config/test_refusal.h"
 #include "train/test_job.h"
 
 namespace tessera {
@@ -26,12 +27,7 @@ class RoundingTest : public test::JobTest {
     return losses_of(*trained({}, set));
   }
   std::string refused(const std::vector<std::string>& set) const {
-    try {
-      (void)losses("cpu", set);
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "nothing was refused";
+    return test::refusal([&] { (void)losses("cpu", set); }, "nothing was refused");
   }
 };
 

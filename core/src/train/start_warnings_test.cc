@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "config/test_refusal.h"
 #include "train/test_job.h"
 
 namespace tessera {
@@ -21,22 +22,9 @@ using Sets = std::vector<std::string>;
 const char* const kWarnedJob = R"(
 job = {seed = 3, kernel_plugin = "reference"}
 model = {embedding_dim = 4}
-[data]
-reader = "synthetic"
-columns = 2
-rows = [20]
-dense = 3
-samples = 64
-test_samples = 20
-batch = 16
-[[layer]]
-name = "top"
-type = "mlp"
-inputs = ["dense", "pooled"]
-options = {widths = [8, 1]}
-[[head]]
-name = "click"
-input = "top"
+data = {reader = "synthetic", columns = 2, rows = [20], dense = 3, samples = 64, test_samples = 20, batch = 16}
+layer = [{name = "top", type = "mlp", inputs = ["dense", "pooled"], options = {widths = [8, 1]}}]
+head = [{name = "click", input = "top"}]
 )";
 
 class Warnings : public test::JobTest {
@@ -44,13 +32,7 @@ class Warnings : public test::JobTest {
   explicit Warnings(const char* text = kWarnedJob) : JobTest(text) {}
   Sets warned(const Sets& set) const { return job({}, set)->start().warnings; }
   std::string refused(const Sets& set) const {
-    try {
-      (void)job({}, set);
-    } catch (const Error& e) {
-      return e.what();
-    }
-    ADD_FAILURE() << "the job is not refused";
-    return {};
+    return test::refusal([&] { (void)job({}, set); });
   }
 };
 
@@ -120,24 +102,12 @@ job = {seed = 3, kernel_plugin = "reference"}
 model = {embedding_dim = 4}
 data = {reader = "csv", batch = 16}
 history = {user = "user", time = "at", columns = ["item"], length = 3}
-[[column]]
-name = "label"
-as = "label"
-[[column]]
-name = "before"
-column = "history.item"
-rows = 10
-[[column]]
-name = "item"
-rows = 10
-[[layer]]
-name = "top"
-type = "mlp"
-inputs = ["before", "item"]
-options = {widths = [8, 1]}
-[[head]]
-name = "click"
-input = "top"
+column = [
+  {name = "label", as = "label"},
+  {name = "before", column = "history.item", rows = 10},
+  {name = "item", rows = 10}]
+layer = [{name = "top", type = "mlp", inputs = ["before", "item"], options = {widths = [8, 1]}}]
+head = [{name = "click", input = "top"}]
 )";
 
 class EventWarnings : public Warnings {

@@ -30,16 +30,10 @@ inline void fill_batch(int64_t step, Batch& batch) {
 class TestTrainer : public Trainer {
  public:
   TestTrainer() : group_(ProcessGroup::connect(runtime(), {})) {
-    EmbeddingBagConfig table;
-    table.name = "t";
-    table.feature_names = {"f"};
-    table.num_embeddings = kRows;
-    table.embedding_dim = 4;
+    EmbeddingBagConfig table{.name = "t", .num_embeddings = kRows, .embedding_dim = 4, .feature_names = {"f"}};
     EmbeddingModuleShardingPlan plan;
     plan.add("t", {"table_wise", "fused", ParameterSharding::Combine::kConcat, false, {{kRows, 4, 0, 0, 0}}});
-    ShardedModuleOptions options;
-    options.kernel = "reference";
-    options.optimizer = {"exact_sgd", "{}", 0};
+    ShardedModuleOptions options{.kernel = "reference", .optimizer = {"exact_sgd", "{}", 0}};
     tables_.emplace(EmbeddingBagCollectionSharder(runtime(), options).shard({table}, plan, group_));
   }
 

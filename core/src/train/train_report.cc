@@ -52,12 +52,11 @@ PipelineTimes pipeline_of(const RunResult& run) {
 void add_traffic(const JobSetup& job, const RunResult& run, RunReport& out) {
   const ProcessGroup& group = *job.group;
   const std::vector<double> ids = reduced(group, run.ids, ReduceOp::kSum, "ids");
-  TrafficInput input;
-  input.world_size = group.world_size();
-  input.local_world_size = group.local_world_size();
-  input.batch = static_cast<double>(job.config.data.batch) / group.world_size();
-  input.wire = wire_bytes_of(group);
-  input.joins = group.joins();
+  TrafficInput input{.world_size = group.world_size(),
+                     .local_world_size = group.local_world_size(),
+                     .batch = static_cast<double>(job.config.data.batch) / group.world_size(),
+                     .wire = wire_bytes_of(group),
+                     .joins = group.joins()};
   if (job.options.device) input.joins.rows = JoinExchanges::kNever;
   for (size_t c = 0; c < ids.size(); ++c) {
     const double bags = static_cast<double>(std::max<int64_t>(1, run.samples));

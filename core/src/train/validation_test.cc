@@ -9,6 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "config/test_refusal.h"
 #include "train/test_job.h"
 
 namespace tessera {
@@ -27,9 +28,7 @@ Validation with_auc(int64_t step, double auc) {
 }
 
 TEST(ValidationScores, TheBestByMonitorAndDelta) {
-  ValidationConfig config;
-  config.patience = 2;
-  config.min_delta = 0.01;
+  ValidationConfig config{.patience = 2, .min_delta = 0.01};
   ValidationScores scores(config, HeadMetrics({Prediction()}));
   EXPECT_TRUE(scores.add(with_auc(1, 0.6)));
   EXPECT_FALSE(scores.add(with_auc(2, 0.605)));
@@ -51,15 +50,7 @@ const char* const kValidatedJob = R"(
 job = {seed = 3, kernel_plugin = "reference"}
 model = {embedding_dim = 4, bottom_mlp = [8, 4], top_mlp = [8, 1]}
 validation = {fraction = 0.2}
-[data]
-reader = "synthetic"
-columns = 2
-rows = [50, 20]
-dense = 3
-samples = 200
-test_samples = 40
-batch = 16
-epochs = 3
+data = {columns = 2, rows = [50, 20], dense = 3, samples = 200, test_samples = 40, batch = 16, epochs = 3}
 )";
 
 class ValidatedJob : public test::JobTest {
@@ -264,12 +255,7 @@ TEST_F(ValidatedJob, ClipsDenseGradients) {
 
 TEST_F(ValidatedJob, WhatCannotBeIsNamed) {
   const auto refused = [&](const TrainJobOptions& options, const std::vector<std::string>& set) {
-    try {
-      job(options, set);
-      return std::string("it was taken");
-    } catch (const Error& e) {
-      return std::string(e.what());
-    }
+    return test::refusal([&] { job(options, set); }, "it was taken");
   };
   EXPECT_EQ(refused({.save_best = "x"}, {"validation.fraction=0"}),
             "--save-best needs rows to validate on: set validation.fraction");

@@ -193,10 +193,7 @@ void Wiring::add_id_routes(int table_feature, const ParameterSharding& sharding,
     feature.starts_at_zero = feature.starts_at_zero || !all_rows;
     auto [at, is_new] = row_split_of.try_emplace(begins, static_cast<int>(row_splits_.size()));
     if (is_new) {
-      RowSplit split;
-      split.table_feature = table_feature;
-      split.begins = begins;
-      split.block = uniform_block(begins);
+      RowSplit split{.table_feature = table_feature, .begins = begins, .block = uniform_block(begins)};
       split.reciprocal = reciprocal_of(split.block, table_rows);
       split.id_routes.resize(shard_of.size());
       split.routed = sharding.routed;
