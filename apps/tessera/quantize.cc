@@ -123,10 +123,7 @@ Job read_job(QuantizeArguments* a, std::optional<Runtime>* runtime) {
   }
   const std::vector<TableConfig> tables = described_tables(config, job.data);
   for (const TableConfig& t : tables) {
-    EmbeddingBagConfig c;
-    c.name = t.name;
-    c.num_embeddings = t.rows;
-    c.embedding_dim = t.embedding_dim;
+    EmbeddingBagConfig c{.name = t.name, .num_embeddings = t.rows, .embedding_dim = t.embedding_dim};
     std::transform(t.features.begin(), t.features.end(), std::back_inserter(c.feature_names), feature_name);
     c.pooling = pooling_from(t.pooling);
     a->model.tables.push_back(std::move(c));

@@ -204,12 +204,11 @@ int run_ranks(int n, const std::vector<std::string>& args) {
 std::vector<std::string> run_in_ranks(int world, int local_world, double timeout_s,
                                       const std::function<std::string(const RankEnvironment&)>& body) {
   TESSERA_CHECK(world >= 1 && local_world >= 1 && world % local_world == 0);
-  RankEnvironment where;
-  where.world_size = world;
-  where.local_world_size = local_world;
-  where.master_port = free_port();
-  where.token = random_token();
-  where.source = "fork";
+  RankEnvironment where{.world_size = world,
+                        .local_world_size = local_world,
+                        .master_port = free_port(),
+                        .token = random_token(),
+                        .source = "fork"};
   Collector collector(world, timeout_s);
   collector.start(body, where, local_world);
   return collector.finish();

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/test_refusal.h"
 #include "rank_status.h"
 #include "tessera/error.h"
 
@@ -408,29 +409,20 @@ TEST(RunInRanks, ReturnsTextsThatAreLongerThanAPipe) {
 }
 
 TEST(RunInRanks, ThrowsTheCauseRatherThanItsConsequences) {
-  try {
-    run_in_ranks(3, 3, 30, [](const RankEnvironment& where) -> std::string {
-      if (where.rank != 2) fail(Code::kAborted, "rank 2 died");
-      usleep(100000);
-      fail(Code::kOutOfRange, "id 7 is too large");
-    });
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Code::kOutOfRange);
-    EXPECT_STREQ(e.what(), "rank 2: id 7 is too large");
-  }
+  const auto die = [](const RankEnvironment& where) -> std::string {
+    if (where.rank != 2) fail(Code::kAborted, "rank 2 died");
+    usleep(100000);
+    fail(Code::kOutOfRange, "id 7 is too large");
+  };
+  EXPECT_EQ(test::refusal(Code::kOutOfRange, [&] { run_in_ranks(3, 3, 30, die); }), "rank 2: id 7 is too large");
 }
 
 TEST(RunInRanks, NamesARankThatWasKilled) {
-  try {
-    run_in_ranks(2, 2, 30, [](const RankEnvironment& where) -> std::string {
-      if (where.rank == 1) raise(SIGKILL);
-      return "fine";
-    });
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_THAT(e.what(), HasSubstr("rank 1 was killed by signal 9"));
-  }
+  const auto die = [](const RankEnvironment& where) -> std::string {
+    if (where.rank == 1) raise(SIGKILL);
+    return "fine";
+  };
+  EXPECT_THAT(test::refusal([&] { run_in_ranks(2, 2, 30, die); }), HasSubstr("rank 1 was killed by signal 9"));
 }
 
 TEST(RunInRanks, NamesARankThatWasKilledWhileItHandedItsTextBack) {
@@ -457,16 +449,11 @@ TEST(RunInRanks, NamesARankThatWasKilledWhileItHandedItsTextBack) {
 }
 
 TEST(RunInRanks, HasADeadlineAndLeavesNobodyBehind) {
-  try {
-    run_in_ranks(2, 2, 0.2, [](const RankEnvironment& where) -> std::string {
-      if (where.rank == 1) sleep(60);
-      return "fine";
-    });
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Code::kDeadlineExceeded);
-    EXPECT_THAT(e.what(), HasSubstr("rank 1"));
-  }
+  const auto hang = [](const RankEnvironment& where) -> std::string {
+    if (where.rank == 1) sleep(60);
+    return "fine";
+  };
+  EXPECT_THAT(test::refusal(Code::kDeadlineExceeded, [&] { run_in_ranks(2, 2, 0.2, hang); }), HasSubstr("rank 1"));
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);  // no children
 }
 

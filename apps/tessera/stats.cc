@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <fstream>
 #include <iostream>
-#include <limits>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 

@@ -32,15 +32,14 @@ struct RecordedRun {
 };
 
 RecordedCall call_of(const json& line) {
-  RecordedCall out;
-  out.number = line.at("n");
-  out.group = line.at("group");
-  out.operation = line.at("op");
-  out.label = line.at("label");
-  out.bytes = line.at("bytes");
-  out.seconds = line.at("s");
-  out.sum = line.value("sum", "");
-  out.error = line.value("error", "");
+  RecordedCall out{.number = line.at("n"),
+                   .group = line.at("group"),
+                   .operation = line.at("op"),
+                   .label = line.at("label"),
+                   .bytes = line.at("bytes"),
+                   .seconds = line.at("s"),
+                   .sum = line.value("sum", ""),
+                   .error = line.value("error", "")};
   const auto type = line.at("dtype").get<std::string>();
   out.what = str_cat(out.operation, " \"", out.label, "\"");
   if (!type.empty()) out.what += str_cat(" of ", out.bytes, " bytes of ", type);

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <fstream>
-#include <system_error>
 
 #include "csv_field.h"
 #include "tessera/error.h"

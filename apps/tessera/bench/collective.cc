@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "bench/bench.h"
 #include "bench/collective_raw.h"

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <string_view>
 #include <utility>
 
 #include "bench/bench.h"

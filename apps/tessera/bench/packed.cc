@@ -6,7 +6,6 @@
 #endif
 
 #include <algorithm>
-#include <span>
 
 namespace tessera::cli {
 

@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "bench/bench.h"
 #include "bench/sharded_workload.h"

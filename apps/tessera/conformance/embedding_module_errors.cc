@@ -27,12 +27,13 @@ struct Words {
 CollectionOptions small_collection(const Words& w, bool pooled) {
   CollectionOptions options;
   for (const char* name : {"t1", "t2"}) {
-    EmbeddingBagConfig t;
-    t.name = w.same_name() ? "t1" : name;
-    t.num_embeddings = kRows;
-    t.embedding_dim = w.dims_differ() && !options.tables.empty() ? 3 : 2;
-    t.feature_names = {options.tables.empty() ? "a" : "b"};
-    t.pooling = !pooled ? PoolingType::kNone : w.has("mean") ? PoolingType::kMean : PoolingType::kSum;
+    EmbeddingBagConfig t{.name = w.same_name() ? "t1" : name,
+                         .num_embeddings = kRows,
+                         .embedding_dim = w.dims_differ() && !options.tables.empty() ? 3 : 2,
+                         .feature_names = {options.tables.empty() ? "a" : "b"},
+                         .pooling = !pooled         ? PoolingType::kNone
+                                    : w.has("mean") ? PoolingType::kMean
+                                                    : PoolingType::kSum};
     options.tables.push_back(std::move(t));
   }
   return options;

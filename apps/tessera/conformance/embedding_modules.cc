@@ -8,10 +8,9 @@ namespace tessera::cli {
 std::vector<EmbeddingBagConfig> table_configs_from(const json& tables, bool pooled) {
   std::vector<EmbeddingBagConfig> out;
   for (const json& t : tables) {
-    EmbeddingBagConfig config;
-    config.name = t.at("name").get<std::string>();
-    config.num_embeddings = t.at("num_embeddings").get<int64_t>();
-    config.embedding_dim = t.at("embedding_dim").get<int64_t>();
+    EmbeddingBagConfig config{.name = t.at("name").get<std::string>(),
+                              .num_embeddings = t.at("num_embeddings").get<int64_t>(),
+                              .embedding_dim = t.at("embedding_dim").get<int64_t>()};
     if (const json& names = field_or_null(t, "feature_names"); !names.is_null()) {
       config.feature_names = names.get<std::vector<std::string>>();
     }

@@ -1,5 +1,4 @@
 // Whole models, as graphs of layers after their tables.
-#include <functional>
 
 #include "conformance/extras.h"
 #include "conformance/extras_net.h"

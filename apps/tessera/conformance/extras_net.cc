@@ -28,9 +28,7 @@ Net::Node Net::input(const Tensor& value) {
 }
 
 Net::Node Net::embeddings(const json& tables, const json& features, const std::string& prefix) {
-  CollectionOptions options;
-  options.tables = table_configs_from(tables, true);
-  options.kernel = c_.kernel;
+  CollectionOptions options{.tables = table_configs_from(tables, true), .kernel = c_.kernel};
   Tables& made = tables_.emplace_back();
   made.prefix = prefix;
   made.collection = std::make_unique<EmbeddingBagCollection>(c_.runtime, std::move(options));

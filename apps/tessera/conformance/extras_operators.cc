@@ -71,13 +71,12 @@ Op permute_op(SparseData (*compute)(const Tensor&, const SparseData&)) {
 }
 
 void bucketize_op(CaseContext& c) {
-  BlockBucketizeOptions options;
-  options.block_sizes = given(c, "block_sizes");
-  options.my_size = c.given.at("my_size").get<int64_t>();
-  options.bucketize_pos = c.given.value("bucketize_pos", false);
-  options.sequence = c.given.value("sequence", false);
-  options.keep_orig_idx = c.given.value("keep_orig_idx", false);
-  options.boundaries = tensor_list(field_or_null(c.given, "block_bucketize_pos"));
+  BlockBucketizeOptions options{.block_sizes = given(c, "block_sizes"),
+                                .my_size = c.given.at("my_size").get<int64_t>(),
+                                .bucketize_pos = c.given.value("bucketize_pos", false),
+                                .sequence = c.given.value("sequence", false),
+                                .keep_orig_idx = c.given.value("keep_orig_idx", false),
+                                .boundaries = tensor_list(field_or_null(c.given, "block_bucketize_pos"))};
   const BlockBucketized got = block_bucketize_sparse_features(sparse_data(c, "indices"), options);
   const auto check = [&](const char* field, const Tensor& tensor) {
     if (c.expect.contains(field)) c.check.tensor(field, c.expect[field], tensor);

@@ -1,7 +1,6 @@
 // Area fused_optimizers: FBGEMM's table-batched embeddings (`tbe`) on one kernel instance, and its bounds check.
 #include <algorithm>
 #include <cctype>
-#include <numeric>
 #include <regex>
 
 #include "conformance/runner.h"
@@ -32,9 +31,7 @@ OptimizerSpec optimizer_from(const json& tbe) {
 }
 
 LookupOptions lookup_options_from(const json& tbe, const std::string& kernel) {
-  LookupOptions options;
-  options.kernel = kernel;
-  options.optimizer = optimizer_from(tbe);
+  LookupOptions options{.kernel = kernel, .optimizer = optimizer_from(tbe)};
   options.compute_kernel = options.optimizer.name == "none" ? "dense" : "fused";
   options.weight_dtype = dtype_from(tbe.value("weights_precision", "FP32"));
   for (const json& t : tbe.at("tables")) {

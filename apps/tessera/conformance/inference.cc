@@ -17,9 +17,8 @@ std::vector<QuantizedTable> quantized_tables(const CaseContext& c, int64_t align
                           ? std::unique_ptr<EmbeddingTables>(new EmbeddingCollection(c.runtime, options))
                           : std::unique_ptr<EmbeddingTables>(new EmbeddingBagCollection(c.runtime, options));
   set_table_weights(*module, c.given["tables"]);
-  QuantizeOptions quantization;
-  quantization.format = row_format_from(c.given.at("weight_dtype").get<std::string>());
-  quantization.alignment = alignment;
+  QuantizeOptions quantization{.format = row_format_from(c.given.at("weight_dtype").get<std::string>()),
+                               .alignment = alignment};
   for (const auto& [table, type] : field_or_null(c.given, "per_table_weight_dtype").items()) {
     quantization.formats[table] = row_format_from(type.get<std::string>());
   }

@@ -31,11 +31,9 @@ std::vector<EmbeddingBagConfig> planned_tables(const json& given, const std::vec
 }
 
 ShardingRequest request_of(const json& given) {
-  ShardingRequest request;
-  request.sharding_type = given.at("sharding_type");
-  request.compute_kernel = "quant";
-  request.min_partition = given.at("min_partition");
-  return request;
+  return {.sharding_type = given.at("sharding_type"),
+          .compute_kernel = "quant",
+          .min_partition = given.at("min_partition")};
 }
 
 // Assigns tables in order, each shard to the rank with the fewest columns so far.
@@ -117,9 +115,7 @@ std::string run_rank(const CaseContext& c, const RankEnvironment& where) {
   const CaseContext mine{runtime, c.kernel, c.device, c.given, c.expect, c.check, c.tolerance};
   const auto group = ProcessGroup::connect(runtime, where);
   const std::vector<QuantizedTable> tables = quantized_tables(mine, 1);
-  ShardedModuleOptions options;
-  options.kernel = c.kernel;
-  options.is_weighted = c.given.at("is_weighted");
+  ShardedModuleOptions options{.kernel = c.kernel, .is_weighted = c.given.at("is_weighted")};
   auto module = QuantEmbeddingBagCollectionSharder(runtime, options)
                     .shard(tables, plan_of(runtime, c.given, configs_of(tables)), group);
   const KeyedJaggedTensor batch = kjt_from(c.given.at("features"));

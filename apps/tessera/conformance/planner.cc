@@ -2,7 +2,6 @@
 #include "tessera/planner.h"
 
 #include <cmath>
-#include <set>
 
 #include "conformance/runner.h"
 #include "planner/greedy/partitioner.h"

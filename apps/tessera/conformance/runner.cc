@@ -3,7 +3,6 @@
 #include <fstream>
 #include <optional>
 #include <ostream>
-#include <sstream>
 
 #include "command.h"
 

@@ -1,6 +1,5 @@
 // Ten steps of training of a model over sequences, with the core's graph, loss and optimizer.
 #include <algorithm>
-#include <optional>
 
 #include "conformance/item_ops.h"
 #include "conformance/sequence_blocks.h"

@@ -20,12 +20,12 @@ json to_json(const Tensor& t) {
 std::vector<EmbeddingBagConfig> tables_from(const json& given) {
   std::vector<EmbeddingBagConfig> tables;
   for (const json& t : given.at("tables")) {
-    EmbeddingBagConfig c;
-    c.name = t.at("name");
-    c.num_embeddings = t.at("num_embeddings");
-    c.embedding_dim = t.at("embedding_dim");
-    c.feature_names = t.at("feature_names").get<std::vector<std::string>>();
-    c.pooling = t.at("pooling").is_null() ? PoolingType::kNone : pooling_from(t.at("pooling").get<std::string>());
+    EmbeddingBagConfig c{
+        .name = t.at("name"),
+        .num_embeddings = t.at("num_embeddings"),
+        .embedding_dim = t.at("embedding_dim"),
+        .feature_names = t.at("feature_names").get<std::vector<std::string>>(),
+        .pooling = t.at("pooling").is_null() ? PoolingType::kNone : pooling_from(t.at("pooling").get<std::string>())};
     if (t.contains("data_type")) c.data_type = dtype_from(t.at("data_type").get<std::string>());
     tables.push_back(std::move(c));
   }
@@ -37,9 +37,7 @@ Topology topology_of(const json& given) {
 }
 
 ParameterSharding sharding_from(const json& p) {
-  ParameterSharding sharding;
-  sharding.sharding_type = p.at("sharding_type");
-  sharding.compute_kernel = p.at("compute_kernel");
+  ParameterSharding sharding{.sharding_type = p.at("sharding_type"), .compute_kernel = p.at("compute_kernel")};
   if (p.contains("shards") && !p.at("shards").is_null()) {
     for (const json& s : p.at("shards")) {
       sharding.shards.push_back(
@@ -58,9 +56,7 @@ EmbeddingModuleShardingPlan plan_from(const Runtime& runtime, const json& given)
 }
 
 ShardedModuleOptions options_from(const json& given, const std::string& kernel) {
-  ShardedModuleOptions options;
-  options.kernel = kernel;
-  options.is_weighted = given.at("is_weighted");
+  ShardedModuleOptions options{.kernel = kernel, .is_weighted = given.at("is_weighted")};
   const json& optimizer = given.at("optimizer");
   std::string name = optimizer.at("name");
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });

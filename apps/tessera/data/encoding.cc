@@ -1,7 +1,6 @@
 #include "data/encoding.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <fstream>
 #include <string_view>

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iostream>
-#include <memory>
 #include <span>
 
 #include "data/encoding.h"
@@ -115,9 +114,7 @@ std::string with_missing_words(const Runtime& runtime, const std::string& reader
 // Adds columns from which no values can be read, with the names of their types.
 void add_unreadable(const data::ReaderComponent& files, std::vector<ColumnSeen>& columns) {
   for (const data::FileColumn& c : files.unreadable_columns()) {
-    ColumnSeen seen;
-    seen.name = c.name;
-    seen.unknown_type = c.about.empty() ? "an unknown one" : c.about;
+    ColumnSeen seen{.name = c.name, .unknown_type = c.about.empty() ? "an unknown one" : c.about};
     columns.push_back(std::move(seen));
   }
 }

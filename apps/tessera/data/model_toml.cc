@@ -1,7 +1,6 @@
 #include "data/model_toml.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 #include "data/toml_text.h"

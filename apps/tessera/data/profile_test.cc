@@ -457,12 +457,7 @@ TEST(Labels, AreChosenOrRefusedByName) {
 std::string label_refusal(const std::vector<std::string>& fields) {
   const std::vector<ColumnSeen> columns = {
       look("y", 100, [&](int i) { return fields[static_cast<size_t>(i) % fields.size()]; })};
-  try {
-    choose_labels(columns, "y");
-    return "";
-  } catch (const Error& e) {
-    return e.what();
-  }
+  return test::refusal([&] { choose_labels(columns, "y"); }, "");
 }
 
 TEST(Labels, WordsThatMayMeanSomethingElseAreRefused) {

@@ -1,6 +1,5 @@
 #include "data/test_choice.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "data/toml_text.h"

@@ -1,7 +1,6 @@
 // Sums, products and the formulas that programs make of them, such as x · sigmoid(x).
 #include <onnx/onnx_pb.h>
 
-#include <algorithm>
 #include <cmath>
 #include <optional>
 

@@ -224,9 +224,7 @@ Folded concatenated(const Constants& in) {
 
 Folded gathered(const onnx::NodeProto& node, const Constants& in) {
   if (in.size() != 2 || in[0]->shape.size() != 1 || integer_attribute(node, "axis", 0) != 0) return std::nullopt;
-  OnnxConstant out;
-  out.shape = in[1]->shape;
-  out.integers = in[0]->integers;
+  OnnxConstant out{.shape = in[1]->shape, .integers = in[0]->integers};
   const auto count = static_cast<int64_t>(in[0]->values.size());
   for (const double v : in[1]->values) {
     const int64_t at = whole_number(v) + (v < 0 ? count : 0);

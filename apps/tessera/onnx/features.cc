@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <system_error>
 
 namespace tessera::cli {
 

@@ -96,9 +96,8 @@ class ModelImport {
       refuse("the input \"", input.name(), "\" has ", width.dim_value(), " values of a sample: at most ", kMostValues,
              " can be imported");
     if (batch.has_dim_value()) batch_ = batch.dim_value();
-    ImportValue out;
-    out.parts = {{"", width.dim_value()}};
-    out.sequence = rank == 3 && !tensor.shape().dim(1).has_dim_value();
+    ImportValue out{.parts = {{"", width.dim_value()}},
+                    .sequence = rank == 3 && !tensor.shape().dim(1).has_dim_value()};
     if (rank != 3 || out.sequence) return out;
     out.form = ValueForm::kMatrix;
     out.rows = tensor.shape().dim(1).dim_value();

@@ -236,9 +236,7 @@ ImportValue Importer::as_sequence(const onnx::NodeProto& node, const ImportValue
     key += rows.parts.back().name + ' ';
   }
   if (!sequences_.contains(key)) sequences_[key] = layer(node, "concat_sequences", rows, width).parts[0].name;
-  ImportValue out;
-  out.parts = {{sequences_[key], width}};
-  out.rows = x.rows;
+  ImportValue out{.parts = {{sequences_[key], width}}, .rows = x.rows};
   begin_axes(out);
   return out;
 }
@@ -288,19 +286,14 @@ bool Importer::is_shape(const OnnxConstant& shape, int64_t width, bool flat) con
 }
 
 ImportValue Importer::logit_product(const std::string& name, const ImportValue& logits) {
-  ImportedLayer made;
-  made.type = "logit_product";
-  made.inputs = logits.parts;
+  ImportedLayer made{.type = "logit_product", .inputs = logits.parts};
   return layers.add(name, std::move(made), 1);
 }
 
 ImportValue Importer::layer(const onnx::NodeProto& node, const char* type, const ImportValue& x, int64_t width,
                             nlohmann::ordered_json options) {
-  ImportedLayer made;
-  made.type = type;
-  made.inputs = layers.plain(x).parts;
-  made.options = std::move(options);
-  made.node = described(node);
+  ImportedLayer made{
+      .type = type, .inputs = layers.plain(x).parts, .options = std::move(options), .node = described(node)};
   const std::string kind = made.options.contains("kind") ? made.options["kind"].get<std::string>() : type;
   ImportValue out = layers.add(kind, std::move(made), width);
   out.flat = x.flat;

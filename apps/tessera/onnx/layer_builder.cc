@@ -64,10 +64,7 @@ ImportValue LayerBuilder::linear(const std::string& wanted, const ImportValue& x
       w *= x.scale_at(i);
     }
   }
-  ImportedLayer layer;
-  layer.type = "linear";
-  layer.inputs = x.parts;
-  layer.options = {{"width", out}};
+  ImportedLayer layer{.type = "linear", .inputs = x.parts, .options = {{"width", out}}};
   const auto tensor = [](const std::vector<double>& values, const Shape& shape) {
     return Tensor::from(std::span<const float>(std::vector<float>(values.begin(), values.end())), shape);
   };
@@ -128,9 +125,7 @@ ImportValue LayerBuilder::plain(const ImportValue& x) {
     const std::string key =
         str_cat(part.name, ' ', std::bit_cast<uint64_t>(factor), ' ', std::bit_cast<uint64_t>(offset));
     if (!affines_.contains(key)) {
-      ImportedLayer layer;
-      layer.type = "affine";
-      layer.inputs = {part};
+      ImportedLayer layer{.type = "affine", .inputs = {part}};
       if (factor != 1) layer.options["factor"] = factor;
       if (offset != 0) layer.options["offset"] = offset;
       layer.node = x.constants_of;
@@ -147,18 +142,14 @@ std::string LayerBuilder::single(const ImportValue& x) {
   std::string key;
   for (const ValuePart& part : value.parts) key += part.name + ' ';
   if (!concats_.contains(key)) {
-    ImportedLayer layer;
-    layer.type = "concat";
-    layer.inputs = value.parts;
+    ImportedLayer layer{.type = "concat", .inputs = value.parts};
     concats_[key] = add("concat", std::move(layer), value.width()).parts[0].name;
   }
   return concats_[key];
 }
 
 ImportValue LayerBuilder::split(const ValuePart& part, int64_t first, int64_t width) {
-  ImportedLayer layer;
-  layer.type = "split_columns";
-  layer.inputs = {part};
+  ImportedLayer layer{.type = "split_columns", .inputs = {part}};
   std::vector<int64_t> widths;
   if (first > 0) widths.push_back(first);
   widths.push_back(width);

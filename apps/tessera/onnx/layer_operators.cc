@@ -170,12 +170,11 @@ Values normed(Importer& im, const onnx::NodeProto& node, const char* type, json 
       im.refuse(node, "takes ", values.size(), " values of a sample, and its input has ", x.width());
     parameters[name] = tensor_of(values);
   }
-  ImportedLayer layer;
-  layer.type = type;
-  layer.inputs = im.layers.plain(x).parts;
-  layer.options = std::move(options);
-  layer.parameters = std::move(parameters);
-  layer.node = Importer::described(node);
+  ImportedLayer layer{.type = type,
+                      .inputs = im.layers.plain(x).parts,
+                      .options = std::move(options),
+                      .parameters = std::move(parameters),
+                      .node = Importer::described(node)};
   const std::string owner = owner_of(node, 1);
   return {im.layers.add(owner == "linear" ? type : owner, std::move(layer), x.width())};
 }

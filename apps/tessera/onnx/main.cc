@@ -68,11 +68,10 @@ int run(const std::string& path, const std::string& file, const std::string& pla
     fail(Code::kUnimplemented, path, " has dense layers in int8, which an ONNX file cannot have yet: export the ",
          "checkpoint, or pack it without --dense int8");
   choose_heads(model, heads);
-  ExportOptions options;
-  options.columns = inputs == "columns";
-  options.tables = place == "beside"  ? TablePlace::kBeside
-                   : place == "input" ? TablePlace::kOutside
-                                      : TablePlace::kInside;
+  ExportOptions options{.tables = place == "beside"  ? TablePlace::kBeside
+                                  : place == "input" ? TablePlace::kOutside
+                                                     : TablePlace::kInside,
+                        .columns = inputs == "columns"};
   const Runtime runtime;
   const ExportReport report = export_model(runtime, std::move(model), file, options);
   std::cout << file << ": " << (report.bytes + 512 * 1024) / (1024 * 1024) << " MiB\n"

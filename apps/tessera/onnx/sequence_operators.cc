@@ -197,10 +197,8 @@ Values sequence_scale(Importer& im, const onnx::NodeProto& node) {
 
 // The sum with a constant for each row of a sample and each column.
 ImportValue with_positions(Importer& im, const onnx::NodeProto& node, const ImportValue& x, const OnnxConstant& rows) {
-  ImportedLayer layer;
-  layer.type = "position_embedding";
-  layer.inputs = {{im.layers.single(x), x.width()}};
-  layer.options = {{"length", x.rows}};
+  ImportedLayer layer{
+      .type = "position_embedding", .inputs = {{im.layers.single(x), x.width()}}, .options = {{"length", x.rows}}};
   const std::vector<float> weight(rows.values.begin(), rows.values.end());
   layer.parameters["weight"] = Tensor::from(std::span<const float>(weight), {x.rows, x.width()});
   layer.node = Importer::described(node);

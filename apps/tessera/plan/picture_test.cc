@@ -1,7 +1,6 @@
 // Tests the page of a plan: the bytes and times of shards, and what is at the top.
 #include "plan/picture.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -10,10 +9,7 @@ namespace tessera::cli {
 namespace {
 
 Shard shard(int64_t rows, int64_t row, int64_t ddr, double ms) {
-  Shard s;
-  s.rows = rows;
-  s.cols = 16;
-  s.row = row;
+  Shard s{.rows = rows, .cols = 16, .row = row};
   s.storage.ddr = ddr;
   s.perf.fwd_compute = ms;
   return s;
@@ -21,11 +17,7 @@ Shard shard(int64_t rows, int64_t row, int64_t ddr, double ms) {
 
 // Adds a table whose n-th shard is on rank n.
 void add_table(PlanResult& r, const std::string& path, const std::string& name, const std::vector<Shard>& shards) {
-  ShardingOption o;
-  o.path = path;
-  o.name = name;
-  o.sharding_type = "row_wise";
-  o.compute_kernel = "fused";
+  ShardingOption o{.path = path, .name = name, .sharding_type = "row_wise", .compute_kernel = "fused"};
   for (const Shard& s : shards) o.shards.push_back(s);
   ParameterSharding sharding{"row_wise", "fused", ParameterSharding::Combine::kSum, false, {}};
   for (const Shard& s : shards)

@@ -28,10 +28,7 @@ ModelDescription model_of(std::vector<ModelOutput> outputs) {
 }
 
 Dataset data_of(const std::vector<std::string>& labels, bool labelled = true) {
-  Dataset out;
-  out.labels = labels;
-  out.labelled = labelled;
-  return out;
+  return {.labels = labels, .labelled = labelled};
 }
 
 const ModelDescription kModel =

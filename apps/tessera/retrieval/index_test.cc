@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "config/test_refusal.h"
 #include "retrieval/approximate_index.h"
 #include "tessera/error.h"
 #include "tessera/sdk/draft/index.h"
@@ -122,13 +123,12 @@ TEST(ApproximateIndex, RowsThatAreNoItemsAreAnError) {
   const Tensor vectors = random_vectors(40, 5, 1);
   const ItemIndex exact(vectors);
   const auto refusal = [&](const char* name) -> std::string {
-    try {
-      const ApproximateIndex index(runtime, name, vectors);
-      index_answer(index, exact, vectors.span<float>().first(5), 2);
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "";
+    return test::refusal(
+        [&] {
+          const ApproximateIndex index(runtime, name, vectors);
+          index_answer(index, exact, vectors.span<float>().first(5), 2);
+        },
+        "");
   };
   EXPECT_EQ(refusal("fixed?rows=3/40"), "the index \"fixed\" answers with row 40, but there are 40 items");
   EXPECT_EQ(refusal("fixed?rows=-2/3"), "the index \"fixed\" answers with row -2, but there are 40 items");
@@ -197,12 +197,7 @@ TEST_F(Hnsw, TheSameOptionsMakeTheSameGraph) {
 TEST_F(Hnsw, RefusesOptionsOutOfBounds) {
   const Tensor vectors = random_vectors(3, 2, 1);
   const auto refusal = [&](const char* name) -> std::string {
-    try {
-      const ApproximateIndex index(runtime_, name, vectors);
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "";
+    return test::refusal([&] { const ApproximateIndex index(runtime_, name, vectors); }, "");
   };
   EXPECT_THAT(refusal("hnsw?m=1"), testing::HasSubstr("option \"m\" must be 2 to 512, not 1"));
   EXPECT_THAT(refusal("hnsw?ef=10"), testing::HasSubstr("unknown option \"ef\""));

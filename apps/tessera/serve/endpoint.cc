@@ -1,6 +1,5 @@
 #include "serve/endpoint.h"
 
-#include <atomic>
 #include <condition_variable>
 #include <map>
 #include <mutex>

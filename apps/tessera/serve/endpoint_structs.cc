@@ -1,7 +1,6 @@
 #include "serve/endpoint_structs.h"
 
 #include <array>
-#include <utility>
 
 #include "serve/infer_inputs.h"
 #include "serve/infer_json.h"

@@ -185,9 +185,7 @@ HttpResponse Handler::model_get(std::string_view rest) const {
 }
 
 HttpResponse Handler::metrics_text() const {
-  Gauges gauges;
-  gauges.queue = batcher_.waiting();
-  gauges.connections = connections_ ? connections_() : 0;
+  Gauges gauges{.queue = batcher_.waiting(), .connections = connections_ ? connections_() : 0};
   if (kept_ != nullptr) {
     const KeptHistories::Counts c = kept_->counts();
     gauges.histories = {c.users, c.bytes, c.forgotten, c.events, c.refused, c.unknown_users};

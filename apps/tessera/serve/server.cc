@@ -2,7 +2,6 @@
 
 #include <boost/asio.hpp>
 #include <exception>
-#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>

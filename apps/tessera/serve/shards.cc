@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <ctime>
 #include <mutex>
 #include <thread>
@@ -20,19 +19,15 @@ constexpr auto kRetryPause = std::chrono::milliseconds(100);  // between attempt
 constexpr auto kSettle = std::chrono::seconds(1);
 
 std::shared_ptr<ProcessGroup> meet(const Runtime& runtime, const ShardOptions& options) {
-  ProcessGroupOptions group;
-  group.backend = options.backend;
-  group.timeout_s = options.timeout_s;
+  ProcessGroupOptions group{.backend = options.backend, .timeout_s = options.timeout_s};
   return ProcessGroup::connect(runtime, options.where, group);
 }
 
 ShardedPredictorOptions sharded_options(const ShardOptions& options) {
-  ShardedPredictorOptions sharded;
-  sharded.kernel = options.kernel;
-  sharded.dense_precision = options.dense_precision;
-  sharded.plan = options.plan;
-  sharded.keep_alive_s = std::min(2.0, options.timeout_s / 4);
-  return sharded;
+  return {.kernel = options.kernel,
+          .dense_precision = options.dense_precision,
+          .plan = options.plan,
+          .keep_alive_s = std::min(2.0, options.timeout_s / 4)};
 }
 
 std::shared_ptr<ShardedPredictor> open_together(const Runtime& runtime, const ShardOptions& options) {

@@ -1,7 +1,6 @@
 #include "serve/unknown_id_counts.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "tessera/data.h"
 

@@ -76,9 +76,7 @@ bool Progress::due(int64_t step) const {
 
 ProgressState Progress::state(int64_t step, int64_t samples) const {
   const double seconds = watch_.seconds();
-  ProgressState now;
-  now.step = step;
-  now.steps = options_.steps;
+  ProgressState now{.step = step, .steps = options_.steps};
   if (seconds > 0) now.samples_per_s = static_cast<double>(samples) / seconds;
   const int64_t done = step - options_.first;
   const bool known = done >= kStepsToJudge && seconds >= kSecondsToJudge;  // the first steps are slower than others

@@ -22,14 +22,7 @@ using ::testing::Not;
 using ::testing::StartsWith;
 
 ProgressState half_way() {
-  ProgressState p;
-  p.step = 250;
-  p.steps = 500;
-  p.epoch = 1;
-  p.samples_per_s = 98000;
-  p.seconds_left = 42.4;
-  p.loss = 0.69314;
-  return p;
+  return {.step = 250, .steps = 500, .epoch = 1, .samples_per_s = 98000, .seconds_left = 42.4, .loss = 0.69314};
 }
 
 TEST(Progress, SaysHowLongItStillTakes) {

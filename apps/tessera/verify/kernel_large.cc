@@ -35,12 +35,11 @@ void one_shape(const Kernel& k, const LargeShape& large, uint64_t salt) {
   const bool heavy = elements > 4000000;  // without states, and one step, which bounds memory and time
   const char* const optimizer = heavy ? "exact_sgd" : "exact_adagrad";
   if (!KernelBed(k.with(shape, optimizer)).why_not().empty()) return;
-  BatchShape how;
-  how.bags = large.bags;
-  how.longest = large.longest;
-  how.poolings = large.poolings;
-  how.wide = salt % 2 == 0;
-  how.weighted = salt % 3 == 2;
+  BatchShape how{.bags = large.bags,
+                 .longest = large.longest,
+                 .weighted = salt % 3 == 2,
+                 .wide = salt % 2 == 0,
+                 .poolings = large.poolings};
   k.subject.host().threads = 1 + static_cast<uint32_t>(salt % 3);
   Random random = k.subject.random(200 + salt);
   KernelBed bed(k.with(shape, optimizer));
@@ -62,10 +61,7 @@ void gradients_of(const Kernel& k, const LargeShape& large) {
   if (!k.serves(TSR_COMPUTE_DENSE)) return;
   KernelShape shape = k.any_shape(large.tables);
   shape.compute_kernel = TSR_COMPUTE_DENSE;
-  BatchShape how;
-  how.bags = large.bags;
-  how.longest = large.longest;
-  how.poolings = large.poolings;
+  BatchShape how{.bags = large.bags, .longest = large.longest, .poolings = large.poolings};
   KernelBed bed(k.with(shape));
   if (!bed.why_not().empty()) return;
   bed.open();

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <set>
 
 #include "verify/kernel_subject.h"
@@ -118,9 +117,7 @@ void check_kernel_quantized(Subject& subject) {
   k.needs_rows();
   if (!k.serves("quant")) throw Skipped("it does not serve \"quant\"");
   const bool any = compare_quantized(k, {{40, 16}, {9, 32}}, BatchShape{});
-  BatchShape long_bags;
-  long_bags.bags = 150;
-  long_bags.longest = 1000;
+  BatchShape long_bags{.bags = 150, .longest = 1000};
   compare_quantized(k, {{70001, 8}, {9, 264}}, long_bags);
   if (!any) throw Skipped("it supports none of the row formats that verify knows");
 }

@@ -7,12 +7,7 @@
 namespace tessera::cli::verify {
 namespace {
 
-BatchShape small_batches() {
-  BatchShape how;
-  how.poolings = {TSR_POOLING_SUM, TSR_POOLING_MEAN, TSR_POOLING_SUM};
-  how.bags = 4;
-  return how;
-}
+BatchShape small_batches() { return {.bags = 4, .poolings = {TSR_POOLING_SUM, TSR_POOLING_MEAN, TSR_POOLING_SUM}}; }
 
 }  // namespace
 

@@ -153,9 +153,7 @@ void check_kernel_forward(Subject& subject) {
         KernelShape shape = k.any_shape(kTables);
         shape.weights = rows;
         shape.output = output;
-        BatchShape how;
-        how.poolings = kPoolings;
-        how.weighted = weighted;
+        BatchShape how{.weighted = weighted, .poolings = kPoolings};
         if (weighted) how.poolings[3] = TSR_POOLING_SUM;
         how.wide = ++salt % 2 == 0;
         subject.host().threads = 1 + static_cast<uint32_t>(salt % 3);
@@ -183,9 +181,8 @@ void check_kernel_placed_rows(Subject& subject) {
   k.needs_rows();
   if ((k.api.flags & TSR_KERNEL_PLACES_ROWS) == 0) throw Skipped("it does not say TSR_KERNEL_PLACES_ROWS");
   if (!k.exact()) throw Skipped("it only infers: its rows are not as they were imported");
-  BatchShape how;
-  how.listed = true;
-  how.poolings = {TSR_POOLING_SUM, TSR_POOLING_MEAN, TSR_POOLING_SUM, TSR_POOLING_SUM, TSR_POOLING_MEAN};
+  BatchShape how{.poolings = {TSR_POOLING_SUM, TSR_POOLING_MEAN, TSR_POOLING_SUM, TSR_POOLING_SUM, TSR_POOLING_MEAN},
+                 .listed = true};
   for (uint64_t salt = 0; salt < 6; ++salt) compare_forward(k, k.any_shape(kTables), how, salt);
 }
 
@@ -225,10 +222,7 @@ void compare_gradients(const Kernel& k, uint64_t salt, const std::vector<int32_t
   bed.open();
   Random random = k.subject.random(salt);
   const PlainTables plain(bed, random);
-  BatchShape how;
-  how.poolings = poolings;
-  how.weighted = salt % 2 == 0;
-  how.wide = salt % 3 == 0;
+  BatchShape how{.weighted = salt % 2 == 0, .wide = salt % 3 == 0, .poolings = poolings};
   const LookupBatch batch(random, shape, how);
   Outputs out(batch, shape.output), grad(batch, shape.output);
   grad.randomize(random);
@@ -335,9 +329,8 @@ void check_kernel_sequences(Subject& subject) {
     subject.host().threads = 1 + static_cast<uint32_t>(random() % 3);
     switch (random() % 4) {
       case 0: {  // an evaluation, or a batch that is given up
-        BatchShape how;
-        how.bags = between(random, 0, 60);
-        how.poolings = {TSR_POOLING_SUM, TSR_POOLING_MEAN, TSR_POOLING_SUM, TSR_POOLING_NONE};
+        BatchShape how{.bags = between(random, 0, 60),
+                       .poolings = {TSR_POOLING_SUM, TSR_POOLING_MEAN, TSR_POOLING_SUM, TSR_POOLING_NONE}};
         const LookupBatch batch(random, bed.shape(), how);
         Outputs out(batch, kFloat32);
         bed.release(bed.forward(batch, out, random() % 2 == 0));

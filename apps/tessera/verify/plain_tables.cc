@@ -244,9 +244,7 @@ void PlainTables::compare_rows(KernelBed& bed, const std::string& when) {
 }
 
 void train_step(KernelBed& bed, PlainTables& plain, Random& random, int64_t step) {
-  BatchShape how;
-  how.weighted = step % 2 == 0;
-  how.wide = step % 3 != 0;
+  BatchShape how{.weighted = step % 2 == 0, .wide = step % 3 != 0};
   for (size_t f = 0; f < bed.shape().tables.size() + 3; ++f)  // some tables are read by two features
     how.poolings.push_back(f % 3 == 1 ? TSR_POOLING_MEAN : TSR_POOLING_SUM);
   if (!how.weighted) how.poolings.push_back(TSR_POOLING_NONE);

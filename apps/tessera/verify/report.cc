@@ -1,7 +1,6 @@
 #include "verify/report.h"
 
 #include <cctype>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 

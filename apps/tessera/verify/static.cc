@@ -2,7 +2,6 @@
 #include <elf.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "plugin/plugin_file.h"
 #include "tessera/abi/collective.h"

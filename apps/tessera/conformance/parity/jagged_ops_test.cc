@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "config/test_refusal.h"
 #include "conformance/parity/feature_processor.h"
 
 namespace tessera {
@@ -14,14 +15,7 @@ using testing::HasSubstr;
 
 template <class Body>
 std::string message_of(const Body& body, Code code = Code::kOutOfRange) {
-  try {
-    body();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), code);
-    return e.what();
-  }
-  ADD_FAILURE() << "nothing was refused";
-  return "";
+  return test::refusal(code, body);
 }
 
 Tensor ints(const std::vector<int64_t>& values) { return Tensor::from(values); }

@@ -100,9 +100,7 @@ std::vector<WarmupStage> warmup_stages(std::vector<WarmupStage> stages) {
     before = s.max_iters;
     s.decay_iters = decay_iters_of(s);
   }
-  WarmupStage last;
-  last.policy = WarmupPolicy::kNone;
-  last.max_iters = std::numeric_limits<int64_t>::max();
+  WarmupStage last{.policy = WarmupPolicy::kNone, .max_iters = std::numeric_limits<int64_t>::max()};
   stages.push_back(last);
   return stages;
 }

@@ -16,9 +16,7 @@ ParameterPtr one_value() {
 }
 
 TEST(Warmup, ComposesAndResumes) {
-  WarmupStage linear;
-  linear.max_iters = 2;
-  linear.value = 0.5;
+  WarmupStage linear{.max_iters = 2, .value = 0.5};
   const auto make = [&](const ParameterPtr& p, double rate) {
     auto inner = std::make_shared<CombinedOptimizer>(
         std::vector<CombinedOptimizer::Member>{{"x", make_adagrad({}, {p})}, {"y", make_sgd({}, {})}});
