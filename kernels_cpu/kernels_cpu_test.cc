@@ -4,7 +4,7 @@
 #include <map>
 #include <regex>
 
-#include "test_support.h"
+#include "test_refusals.h"
 
 namespace tessera_cpu::test {
 namespace {
@@ -414,57 +414,14 @@ TEST(Kernels, MaxSendsItsGradientToTheFirstLargest) {
 
 TEST(Kernels, ImportRefusesUnknownRowsAndChangesNothing) {
   TestHost host;
-  Options o;
-  o.tables = {{3, 2}};
-  for (const auto& [path, id] : {std::pair{TESSERA_KERNEL_CPU, "cpu"}, {TESSERA_KERNEL_REFERENCE, "reference"}}) {
-    Model model(host, path, id, o);
-    model.open();
-    Array ids(kI64, 2), weights(kF32, 4);
-    ids.set(0, 1);
-    ids.set(1, 3);
-    weights.set(0, 5);
-    const tsr_rows rows{sizeof(tsr_rows), 0, 0, 0, 2, &ids.tensor, &weights.tensor, nullptr, nullptr};
-    Error error;
-    EXPECT_EQ(model.api->import_rows(model.instance, 0, &rows, &error), TSR_OUT_OF_RANGE);
-    EXPECT_NE(std::string(error.message).find("no row 3"), std::string::npos) << error.message;
-    EXPECT_EQ(model.rows_of(0), std::vector<float>(6, 0.0f));
-  }
+  expect_unknown_row_refused(host, TESSERA_KERNEL_CPU, "cpu");
+  expect_unknown_row_refused(host, TESSERA_KERNEL_REFERENCE, "reference");
 }
 
-// Each change of a good config is refused with these words.
 TEST(Kernels, ConfigsThatCannotBeServedAreRefusedWithTheReason) {
-  struct Case {
-    const char* words;
-    std::function<void(Options&)> change;
-  };
-  const std::vector<Case> cases = {
-      {"only fused, dense", [](Options& o) { o.compute_kernel = "quant"; }},
-      {"optimizer \"none\" updates none", [](Options& o) { o.optimizer = "none"; }},
-      {"no optimizer is given", [](Options& o) { o.optimizer = ""; }},
-      {"the type of rows", [](Options& o) { o.weight_dtype = kI32; }},
-      {"the type of outputs", [](Options& o) { o.output_dtype = kI64; }},
-      {"has -1 rows", [](Options& o) { o.tables[0].rows = -1; }},
-      {"of 0 columns", [](Options& o) { o.tables[0].dim = 0; }},
-      {"max_gradient", [](Options& o) { o.max_gradient = -1; }},
-  };
   TestHost host;
-  for (const auto& [path, id] : {std::pair{TESSERA_KERNEL_CPU, "cpu"}, {TESSERA_KERNEL_REFERENCE, "reference"}}) {
-    for (const Case& c : cases) {
-      Options o;
-      o.tables = {{3, 2}};
-      c.change(o);
-      Model model(host, path, id, o);
-      Error error;
-      EXPECT_NE(model.supports(error), TSR_OK) << c.words;
-      EXPECT_NE(std::string(error.message).find(c.words), std::string::npos) << error.message;
-    }
-    Options device;
-    device.tables = {{3, 2}};
-    Model model(host, path, id, device);
-    model.config.device = {kDLCUDA, 0};
-    Error error;
-    EXPECT_EQ(model.supports(error), TSR_UNIMPLEMENTED);
-  }
+  expect_bad_configs_refused(host, TESSERA_KERNEL_CPU, "cpu");
+  expect_bad_configs_refused(host, TESSERA_KERNEL_REFERENCE, "reference");
 }
 
 TEST(Kernels, BadBatchesAreRefused) {

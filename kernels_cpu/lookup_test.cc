@@ -10,17 +10,10 @@
 namespace tessera {
 namespace {
 
-RuntimeOptions only_built_plugins() {
-  RuntimeOptions options;
-  options.plugin_path = {TESSERA_PLUGINS};
-  options.default_path = false;
-  return options;
-}
+RuntimeOptions only_built_plugins() { return {.plugin_path = {TESSERA_PLUGINS}, .default_path = false}; }
 
 LookupOptions one_table(const std::string& compute_kernel) {
-  LookupOptions options;
-  options.compute_kernel = compute_kernel;
-  options.tables = {{"film", 4, 2}};
+  LookupOptions options{.compute_kernel = compute_kernel, .tables = {{"film", 4, 2}}};
   options.optimizer = {"exact_adagrad", R"({"learning_rate": 0.5, "eps": 0})"};
   return options;
 }

@@ -350,12 +350,7 @@ class Model {
           << error.message;
       EXPECT_EQ(rows.count, options.tables[table].rows);
       EXPECT_EQ(cursor, static_cast<uint64_t>(options.tables[table].rows));
-      const auto take = [&](const DLTensor* t) {
-        const float* data = static_cast<const float*>(t->data);
-        out.insert(out.end(), data, data + t->shape[0]);
-      };
-      take(rows.weights);
-      for (uint32_t k = 0; k < rows.num_states; ++k) take(rows.states[k]);
+      append(rows, out);
     });
     return out;
   }
@@ -366,12 +361,7 @@ class Model {
       std::copy(ids.begin(), ids.end(), static_cast<int64_t*>(rows.ids->data));
       Error error;
       EXPECT_EQ(api->read_rows(instance, static_cast<uint32_t>(table), &rows, &error), TSR_OK) << error.message;
-      const auto take = [&](const DLTensor* t) {
-        const float* data = static_cast<const float*>(t->data);
-        out.insert(out.end(), data, data + t->shape[0]);
-      };
-      take(rows.weights);
-      for (uint32_t k = 0; k < rows.num_states; ++k) take(rows.states[k]);
+      append(rows, out);
     });
     return out;
   }
@@ -418,6 +408,14 @@ class Model {
   void* instance = nullptr;
 
  private:
+  static void append(const tsr_rows& rows, std::vector<float>& out) {
+    const auto take = [&](const DLTensor* t) {
+      const float* data = static_cast<const float*>(t->data);
+      out.insert(out.end(), data, data + t->shape[0]);
+    };
+    take(rows.weights);
+    for (uint32_t k = 0; k < rows.num_states; ++k) take(rows.states[k]);
+  }
   template <class Body>
   void transfer(int table, Body body) {
     transfer(table, options.tables[table].rows, body);

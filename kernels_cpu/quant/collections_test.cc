@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 #include <thread>
 
 #include "tessera/embedding_modules.h"
@@ -18,12 +17,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 const Runtime& runtime() {
-  static const Runtime made([] {
-    RuntimeOptions options;
-    options.plugin_path = {TESSERA_PLUGINS};
-    options.default_path = false;
-    return options;
-  }());
+  static const Runtime made({.plugin_path = {TESSERA_PLUGINS}, .default_path = false});
   return made;
 }
 
@@ -39,22 +33,16 @@ std::string refusal(const Call& call) {
 
 EmbeddingBagConfig config(const std::string& name, int64_t rows, int64_t dim, std::vector<std::string> features,
                           PoolingType pooling = PoolingType::kSum) {
-  EmbeddingBagConfig c;
-  c.name = name;
-  c.num_embeddings = rows;
-  c.embedding_dim = dim;
-  c.feature_names = std::move(features);
-  c.pooling = pooling;
-  c.init_range = 1;
-  return c;
+  return {.name = name,
+          .num_embeddings = rows,
+          .embedding_dim = dim,
+          .feature_names = std::move(features),
+          .pooling = pooling,
+          .init_range = 1};
 }
 
 CollectionOptions float_options(std::vector<EmbeddingBagConfig> tables) {
-  CollectionOptions options;
-  options.tables = std::move(tables);
-  options.kernel = "reference";
-  options.train = false;
-  return options;
+  return {.tables = std::move(tables), .kernel = "reference", .train = false};
 }
 
 std::vector<EmbeddingBagConfig> three_tables() {

@@ -60,10 +60,7 @@ void for_each_entry(const Batch& batch, const tsr_lookup_feature& f, Body body) 
     const int64_t begin = batch.offsets[f.first_offset + b];
     const int64_t end = batch.offsets[f.first_offset + b + 1];
     for (int64_t p = begin; p < end; ++p) {
-      Entry e;
-      e.position = p;
-      e.row = batch.ids[p];
-      e.bag = b;
+      Entry e{.position = p, .row = batch.ids[p], .bag = b};
       const int64_t output_row =
           f.pooling == TSR_POOLING_NONE ? p - batch.offsets[f.first_offset] : row_of(batch, f, b);
       e.output = output_row * f.output_stride;

@@ -1,5 +1,4 @@
 // The jagged operations of the device plugin: calls are checked as far as the host can see, and launched.
-#include <string>
 
 #include "device/gpu_device.h"
 #include "gpu/jagged.h"

@@ -1,7 +1,6 @@
 #include "kernel/table_store.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace tessera::gpu {
 namespace {

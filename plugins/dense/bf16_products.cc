@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <dnnl.hpp>
-#include <new>
 #include <utility>
 
 namespace tessera_dense {

@@ -1,9 +1,6 @@
 // The engine's reaction if a rank leaves, is late, or gives up: it names the rank and tells all others.
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstdio>
-
 #include "engine.h"
 #include "tessera/sdk/error.h"
 

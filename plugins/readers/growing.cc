@@ -227,10 +227,7 @@ Arrived Growing::next(int64_t most, double wait_s) {
 }
 
 Arrived Growing::taken(int64_t most) {
-  Arrived out;
-  out.rows = std::min(most, blocks_[block_] - in_block_);
-  out.first_row = row_;
-  out.where = where_.c_str();
+  Arrived out{.rows = std::min(most, blocks_[block_] - in_block_), .first_row = row_, .where = where_.c_str()};
   handed_.clear();
   for (size_t k = 0; k < given_; ++k) handed_.push_back(from_row(values_[k], wants_[k].type, in_block_));
   out.values = handed_;

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include <fstream>
-#include <functional>
 #include <memory>
 #include <thread>
 

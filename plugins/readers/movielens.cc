@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
-#include <numeric>
 
 #include "files.h"
 #include "tessera/sdk/fields.h"
@@ -204,19 +203,17 @@ void append_row(std::string& out, const Rating& r, const User& user, const Film&
 
 SampleForm form_of(size_t users, size_t films) {
   const auto user_rows = static_cast<int64_t>(users), film_rows = static_cast<int64_t>(films);
-  SampleForm out;
-  out.name = "movielens-100k";
-  out.dense = {"age", "log_user_prior", "user_prior_mean", "log_film_prior", "film_prior_mean", "year", "hour"};
-  out.tables = {{"user", user_rows},
-                {"film", film_rows},
-                {"occupation", 256},
-                {"gender", 4},
-                {"zip3", 2048},
-                {"genres", 256},
-                {"title", 8192, "mean"},
-                {"liked", film_rows, "mean"},
-                {"disliked", film_rows, "mean"}};
-  return out;
+  return {.name = "movielens-100k",
+          .dense = {"age", "log_user_prior", "user_prior_mean", "log_film_prior", "film_prior_mean", "year", "hour"},
+          .tables = {{"user", user_rows},
+                     {"film", film_rows},
+                     {"occupation", 256},
+                     {"gender", 4},
+                     {"zip3", 2048},
+                     {"genres", 256},
+                     {"title", 8192, "mean"},
+                     {"liked", film_rows, "mean"},
+                     {"disliked", film_rows, "mean"}}};
 }
 
 // test(i, rating): true if row i of the sorted ratings belongs to the test part.

@@ -104,9 +104,7 @@ void SampleReader::follow(std::string_view path, std::string_view position) {
 tessera::sdk::Arrived SampleReader::next(int64_t most, double wait_s) {
   if (wrong_ != nullptr) std::rethrow_exception(std::exchange(wrong_, nullptr));
   for (SampleColumn& column : columns_) column.clear();
-  tessera::sdk::Arrived out;
-  out.first_row = taken_;
-  out.where = pipe_->path().c_str();
+  tessera::sdk::Arrived out{.first_row = taken_, .where = pipe_->path().c_str()};
   try {
     for (; out.rows < most && !out.last && pipe_->wait(out.rows > 0 ? 0 : wait_s, taken_);) {
       std::string_view line;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <unordered_set>
-#include <utility>
 
 #include "files.h"
 #include "record_reader.h"
@@ -83,11 +82,9 @@ SampleForm form_of_histories(const std::vector<UserHistory>& histories) {
     users = std::max(users, h.user + 1);
     items = std::max(items, *std::max_element(h.items.begin(), h.items.end()) + 1);
   }
-  SampleForm out;
-  out.name = "user-items";
-  out.tables = {{"user", users}, {"items", items, "none"}, {"next", items, "none"}, {"seen", items, "none"}};
-  out.validated = true;
-  return out;
+  return {.name = "user-items",
+          .tables = {{"user", users}, {"items", items, "none"}, {"next", items, "none"}, {"seen", items, "none"}},
+          .validated = true};
 }
 
 }  // namespace

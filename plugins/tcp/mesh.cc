@@ -101,12 +101,8 @@ struct MeshBuilder::Impl {
 
   // Calls a lower rank, which already listens; retries after failures until the deadline.
   Task<> call(int32_t rank, Purpose purpose) {
-    Hello hello;
-    hello.group = options->group;
-    hello.purpose = purpose;
-    hello.rank = options->rank;
-    hello.target = rank;
-    hello.world_size = world_size();
+    Hello hello{
+        .group = options->group, .purpose = purpose, .rank = options->rank, .target = rank, .world_size = world_size()};
     while (true) {
       auto socket = std::make_shared<TcpSocket>(io);
       const Address& where = options->members.addresses[static_cast<size_t>(rank)];
@@ -119,10 +115,7 @@ struct MeshBuilder::Impl {
   Task<bool> reach(SocketPtr socket, Hello hello, Address where, int32_t caller, int32_t called) {
     std::optional<Cutoff> cutoff(std::in_place, socket, kCallFor);
     try {
-      Route route;
-      route.to = where;
-      route.caller = caller;
-      route.called = called;
+      Route route{.to = where, .caller = caller, .called = called};
       co_await tcp::call(*socket, route, options->proxied);
       co_await knock(*socket, token, hello, route.to, [&] { cutoff.emplace(socket, kProveFor); });
       co_return socket->is_open();  // false if the time was over in this moment
@@ -146,10 +139,7 @@ struct MeshBuilder::Impl {
   }
 
   std::vector<Address> learn(int32_t world, const Address& where) {
-    Hello hello;
-    hello.group = options->group;
-    hello.purpose = Purpose::kAddresses;
-    hello.rank = options->rank;
+    Hello hello{.group = options->group, .purpose = Purpose::kAddresses, .rank = options->rank};
     hello.target = teacher_of(hello.rank);
     hello.world_size = world;
     learnt.resize(static_cast<size_t>(world));

@@ -1,7 +1,6 @@
 // Tests the proxy, and the transport over a network that is slow, narrow, cut or half open.
 #include "proxy.h"
 
-#include <algorithm>
 #include <atomic>
 
 #include "testing.h"

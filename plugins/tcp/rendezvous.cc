@@ -326,14 +326,11 @@ class Guest : Side {
   Task<bool> arrive(std::shared_ptr<TcpSocket> socket, Endpoint master) {
     std::optional<Cutoff> cutoff(std::in_place, socket, kCallFor);
     try {
-      Route route;
-      route.to = to_address(master);
-      route.caller = options_.rank;
+      Route route{.to = to_address(master), .caller = options_.rank};
       co_await call(*socket, route, options_.proxied);
-      Hello hello;
-      hello.rank = options_.rank;
-      hello.world_size = options_.world_size;
-      hello.port = options_.listen(to_address(socket->local_endpoint()));
+      Hello hello{.rank = options_.rank,
+                  .world_size = options_.world_size,
+                  .port = options_.listen(to_address(socket->local_endpoint()))};
       co_await knock(*socket, options_.token, hello, route.to, [&] { cutoff.emplace(socket, kProveFor); });
       co_return true;
     } catch (const boost::system::system_error& e) {

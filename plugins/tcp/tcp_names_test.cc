@@ -1,7 +1,6 @@
 // Tests names that stand for addresses, limits of the machine, and proofs that are valid in only one place.
 #include <sys/resource.h>
 
-#include <atomic>
 #include <future>
 
 #include "resolve.h"

@@ -32,9 +32,7 @@ void say(const Fd& fd, const std::string& text) {
 }
 
 std::string hello_text() {
-  Hello hello;
-  hello.rank = 1;
-  hello.world_size = 2;
+  Hello hello{.rank = 1, .world_size = 2};
   return {reinterpret_cast<const char*>(&hello), sizeof(hello)};
 }
 
@@ -242,9 +240,7 @@ Fd arrive(uint16_t port, int32_t rank, int receive_buffer) {
   TcpSocket socket(io, asio::ip::tcp::v4());
   socket.set_option(asio::socket_base::receive_buffer_size(receive_buffer));
   socket.connect({asio::ip::address_v4::loopback(), port});
-  Hello hello;
-  hello.rank = rank;
-  hello.world_size = kManyRanks;
+  Hello hello{.rank = rank, .world_size = kManyRanks};
   std::exception_ptr error;
   asio::co_spawn(io, knock(socket, "a token", hello, to_address(socket.remote_endpoint())),
                  [&](const std::exception_ptr& e) { error = e; });

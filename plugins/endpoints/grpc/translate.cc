@@ -120,11 +120,7 @@ void take_raw(const Tensor& tensor, std::string_view raw, InferCall& call, sdk::
 }  // namespace
 
 sdk::EndpointRequest model_call(int32_t call, const std::string& name, const std::string& version) {
-  sdk::EndpointRequest out;
-  out.call = call;
-  out.model = text_of(name, "the model's name");
-  out.version = text_of(version, "the model's version");
-  return out;
+  return {.call = call, .model = text_of(name, "the model's name"), .version = text_of(version, "the model's version")};
 }
 
 InferCall infer_call(const inference::ModelInferRequest& request, std::optional<std::chrono::microseconds> left) {

@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
-
 #include "tessera/sdk/error.h"
 
 namespace tessera::endpoint {

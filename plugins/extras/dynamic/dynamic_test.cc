@@ -5,7 +5,6 @@
 #include <bit>
 #include <fstream>
 #include <numeric>
-#include <set>
 #include <thread>
 
 #include "test_bed.h"

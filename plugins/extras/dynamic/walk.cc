@@ -3,8 +3,6 @@
 
 #include <tessera/sdk/isa.h>
 
-#include <bit>
-
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif

@@ -1,5 +1,4 @@
 // Compares the product with sums in doubles and its gradients with differences; checks that sizes hold every row.
-#include <algorithm>
 #include <cstdio>
 #include <random>
 #include <set>

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 #include <parquet/arrow/writer.h>
 
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <tuple>

@@ -8,10 +8,8 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <map>
-#include <numeric>
 
 #include "test_values.h"
 

@@ -1,7 +1,6 @@
 #include "history/reader.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "tessera/sdk/fields.h"
 #include "tessera/sdk/other_columns.h"

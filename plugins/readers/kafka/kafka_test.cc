@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 #include <librdkafka/rdkafka_mock.h>
 
-#include <functional>
 #include <set>
 
 #include "arriving_component.h"
