@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "config/test_refusal.h"
 #include "tessera/abi/collective.h"
 #include "tessera/abi/kernel.h"
 #include "tessera/abi/module.h"
@@ -25,15 +26,7 @@ RuntimeOptions only(const std::vector<std::string>& names) {
   return options;
 }
 
-std::string message_of(const std::function<void()>& call, Code code) {
-  try {
-    call();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), code) << e.what();
-    return e.what();
-  }
-  return "no error";
-}
+std::string message_of(const std::function<void()>& call, Code code) { return test::refusal(code, call); }
 
 // The proposals of a sharder: one line per shard.
 std::vector<std::string> proposals(const Component& part, uint32_t world_size, const tsr_table& table) {

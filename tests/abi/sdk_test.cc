@@ -4,7 +4,6 @@
 
 #include <cstring>
 #include <functional>
-#include <limits>
 
 #include "many_kinds.h"
 #include "tessera/sdk/inner_kernel.h"

@@ -14,6 +14,7 @@
 #include <iterator>
 #include <string>
 
+#include "config/test_refusal.h"
 #include "tessera/abi/sharder.h"
 #include "tessera/runtime.h"
 
@@ -50,12 +51,7 @@ class BadPlugins : public testing::Test {
     std::ifstream in(fs::path(BAD_PLUGINS_DIR) / (variant + ".so"), std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
   }
-  RuntimeOptions here() const {
-    RuntimeOptions options;
-    options.plugin_path = {dir_.string()};
-    options.default_path = false;
-    return options;
-  }
+  RuntimeOptions here() const { return {.plugin_path = {dir_.string()}, .default_path = false}; }
   // The only line of the report, after everything was opened.
   LoadEntry only_entry() const {
     const Runtime runtime(here());
@@ -303,13 +299,8 @@ TEST_F(BadPlugins, WhatOpeningChangesOfTheProcessIsPutBack) {
 TEST_F(BadPlugins, AThrowingCreateIsAnError) {
   take("throwing_create");
   const Runtime runtime(here());
-  try {
-    runtime.create(TSR_SHARDER_KIND, "bad");
-    FAIL() << "no error";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Code::kInternal);
-    EXPECT_STREQ(e.what(), "bad: create threw an exception, which no plugin may do");
-  }
+  EXPECT_EQ(test::refusal(Code::kInternal, [&] { runtime.create(TSR_SHARDER_KIND, "bad"); }),
+            "bad: create threw an exception, which no plugin may do");
   EXPECT_EQ(runtime.report().entries[0].state, State::kAvailable);
 }
 
@@ -330,25 +321,15 @@ TEST_F(BadPlugins, ATextWithoutAnEndIsCutWhereItsArrayEnds) {
   fs::remove(dir_ / "b.so");
   take("endless_create", "c.so");
   const Runtime runtime(here());
-  try {
-    runtime.create(TSR_SHARDER_KIND, "bad");
-    FAIL() << "no error";
-  } catch (const Error& e) {
-    EXPECT_EQ(std::string(e.what()), "bad: " + text);
-  }
+  EXPECT_EQ(test::refusal([&] { runtime.create(TSR_SHARDER_KIND, "bad"); }), "bad: " + text);
 }
 
 TEST_F(BadPlugins, AskingForARejectedOneSaysWhy) {
   const std::string path = take("null_slot").string();
   const Runtime runtime(here());
-  try {
-    runtime.create(TSR_SHARDER_KIND, "bad");
-    FAIL() << "no error";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Code::kNotFound);
-    EXPECT_EQ(std::string(e.what()), "tessera.sharder/1 \"bad\" is rejected: " + path +
-                                         ": tessera.sharder/1 \"bad\" has NULL for \"propose\", which must be there");
-  }
+  EXPECT_EQ(test::refusal(Code::kNotFound, [&] { runtime.create(TSR_SHARDER_KIND, "bad"); }),
+            "tessera.sharder/1 \"bad\" is rejected: " + path +
+                ": tessera.sharder/1 \"bad\" has NULL for \"propose\", which must be there");
 }
 
 // A file of another version is found by the ids that it lists, though it is not opened.
@@ -356,13 +337,8 @@ TEST_F(BadPlugins, AskingForOneThatNeedsANewerCoreSaysWhy) {
   for (const char* variant : {"min_host_minor", "epoch"}) {
     const std::string path = take(variant, str_cat(variant, ".so")).string();
     const Runtime runtime(here());
-    try {
-      runtime.create(TSR_SHARDER_KIND, "bad");
-      FAIL() << "no error";
-    } catch (const Error& e) {
-      EXPECT_EQ(e.code(), Code::kNotFound);
-      EXPECT_THAT(e.what(), HasSubstr("tessera.sharder/1 \"bad\" is rejected: " + path + ": "));
-    }
+    EXPECT_THAT(test::refusal(Code::kNotFound, [&] { runtime.create(TSR_SHARDER_KIND, "bad"); }),
+                HasSubstr("tessera.sharder/1 \"bad\" is rejected: " + path + ": "));
     fs::remove(path);
   }
 }

@@ -1,9 +1,7 @@
 // Kernels that make their own rows: a map of rows that are created when training first looks them up, and a table
 // without stored rows, which are products of two small ones ("compositional embeddings", Shi et al., 2019).
 #include <algorithm>
-#include <cmath>
 #include <map>
-#include <unordered_map>
 
 #include "faults.h"
 #include "tessera/sdk/cost.h"

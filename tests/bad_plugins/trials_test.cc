@@ -58,9 +58,7 @@ class Trials : public testing::Test {
     fs::rename(dir_ / "new", path);
   }
   LoadEntry start() const {
-    RuntimeOptions options;
-    options.plugin_path = {dir_.string()};
-    options.default_path = false;
+    RuntimeOptions options{.plugin_path = {dir_.string()}, .default_path = false};
     const Runtime runtime(options);
     runtime.open_all();
     return runtime.report().entries.at(0);

@@ -11,7 +11,6 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <random>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -83,6 +82,30 @@ class CApi : public testing::Test {
   tsr_collection* tables_ = nullptr;
 };
 
+// A model and its tables, which are closed with the test.
+struct Opened {
+  explicit Opened(tsr_model_parallel* m) : model(m) {
+    Error err;
+    EXPECT_EQ(tsr_model_parallel_collection(model, "", &tables, &err), TSR_OK) << err.message;
+  }
+  ~Opened() { close(); }
+  Opened(const Opened&) = delete;
+  Opened& operator=(const Opened&) = delete;
+  void close() {
+    tsr_collection_close(std::exchange(tables, nullptr));
+    tsr_model_parallel_close(std::exchange(model, nullptr));
+  }
+  tsr_model_parallel* model;
+  tsr_collection* tables = nullptr;
+};
+
+// Gradients of 1 for two samples of both tables.
+struct Ones {
+  std::vector<float> values = std::vector<float>(16, 1);
+  View<float> view{values, {2, 8}};
+  const DLTensor* grads[1] = {&view.tensor};
+};
+
 // Two samples: a has {1, 2} and {}, y has {3} and {0}.
 struct Batch {
   std::vector<int64_t> ids{1, 2, 3, 0}, lengths{2, 0, 1, 1};
@@ -137,11 +160,9 @@ TEST_F(CApi, LooksUpAndLearns) {
   EXPECT_THAT(std::vector<float>(rows, rows + 16), ElementsAre(3, 3, 3, 3, 13, 13, 13, 13, 0, 0, 0, 0, 10, 10, 10, 10));
   EXPECT_EQ(mine, std::vector<float>(rows, rows + 16));
 
-  std::vector<float> ones(16, 1);
-  View<float> grad(ones, {2, 8});
-  const DLTensor* grads[] = {&grad};
-  OK(tsr_step_backward(step, grads, 1, nullptr, &err));
-  REFUSED(TSR_FAILED_PRECONDITION, "once", tsr_step_backward(step, grads, 1, nullptr, &err));
+  const Ones ones;
+  OK(tsr_step_backward(step, ones.grads, 1, nullptr, &err));
+  REFUSED(TSR_FAILED_PRECONDITION, "once", tsr_step_backward(step, ones.grads, 1, nullptr, &err));
   EXPECT_THAT(rows_of(tables_, "a", 0, 1), Each(0)) << "not in the batch";
   EXPECT_THAT(rows_of(tables_, "a", 1, 1), Each(FloatEq(0)));
   EXPECT_THAT(rows_of(tables_, "a", 2, 1), Each(FloatEq(1)));
@@ -156,9 +177,7 @@ TEST_F(CApi, LooksUpAndLearns) {
 
 TEST_F(CApi, StatsCountStepsFromTheirLastRestart) {
   Batch batch;
-  std::vector<float> ones(16, 1);
-  View<float> grad(ones, {2, 8});
-  const DLTensor* grads[] = {&grad};
+  const Ones ones;
   const auto stats = [&](int32_t restart) {
     tsr_text* text = nullptr;
     Error err;
@@ -170,7 +189,7 @@ TEST_F(CApi, StatsCountStepsFromTheirLastRestart) {
   for (int i = 0; i < 2; ++i) {
     tsr_step* step = nullptr;
     OK(tsr_collection_forward(tables_, &batch.raw, nullptr, &step, &err));
-    OK(tsr_step_backward(step, grads, 1, nullptr, &err));
+    OK(tsr_step_backward(step, ones.grads, 1, nullptr, &err));
     tsr_step_close(step);
   }
   const json first = stats(1), again = stats(0);
@@ -193,25 +212,23 @@ TEST_F(CApi, StatsCountStepsFromTheirLastRestart) {
 TEST_F(CApi, WeightsHaveGradients) {
   auto weighted = json::parse(text());
   weighted["modules"][0]["is_weighted"] = true;
-  tsr_model_parallel* model = create(weighted.dump());
-  tsr_collection* tables = nullptr;
-  OK(tsr_model_parallel_collection(model, "", &tables, &err));
+  const Opened own(create(weighted.dump()));
   std::vector<float> rows(24);
   std::iota(rows.begin(), rows.end(), 0.0f);
   View<float> of_a(rows, {6, 4}), of_b(rows, {4, 4});
-  OK(tsr_collection_write_rows(tables, "a", 0, &of_a, &err));
-  OK(tsr_collection_write_rows(tables, "b", 0, &of_b, &err));
+  OK(tsr_collection_write_rows(own.tables, "a", 0, &of_a, &err));
+  OK(tsr_collection_write_rows(own.tables, "b", 0, &of_b, &err));
   Batch batch;
   std::vector<float> weights{1, 2, 0.5f, 0}, grad{1, 0, 0, 0, 0, 1, 0, 0, 9, 9, 9, 9, 0, 0, 1, 1}, got(4, -1);
   View<float> w(weights, {4}), g(grad, {2, 8}), out(got, {4});
   batch.raw.weights = &w;
-  OK(tsr_collection_weight_gradients(tables, &batch.raw, &g, &out, &err));
+  OK(tsr_collection_weight_gradients(own.tables, &batch.raw, &g, &out, &err));
   EXPECT_THAT(got, ElementsAre(4, 8, 13, 2 + 3));
   View<float> small(got, {3}), flat(grad, {16});
   REFUSED(TSR_INVALID_ARGUMENT, "3 elements for 4 ids",
-          tsr_collection_weight_gradients(tables, &batch.raw, &g, &small, &err));
+          tsr_collection_weight_gradients(own.tables, &batch.raw, &g, &small, &err));
   REFUSED(TSR_INVALID_ARGUMENT, "float32 [2, 8]",
-          tsr_collection_weight_gradients(tables, &batch.raw, &flat, &out, &err));
+          tsr_collection_weight_gradients(own.tables, &batch.raw, &flat, &out, &err));
   REFUSED(TSR_FAILED_PRECONDITION, "is_weighted", tsr_collection_weight_gradients(tables_, &batch.raw, &g, &out, &err));
   tsr_step* step = nullptr;
   REFUSED(TSR_INVALID_ARGUMENT, "this collection is not weighted: is_weighted",
@@ -224,21 +241,17 @@ TEST_F(CApi, WeightsHaveGradients) {
   View<float> w3(ones, {3}), g3(of_three, {3, 8}), out3(got, {3});
   tsr_batch varied{sizeof(tsr_batch), 2,        nullptr, &values, &counts, nullptr, &w3,
                    strides.data(),    &inverse, 0,       0,       nullptr};
-  OK(tsr_collection_weight_gradients(tables, &varied, &g3, &out3, &err));
+  OK(tsr_collection_weight_gradients(own.tables, &varied, &g3, &out3, &err));
   EXPECT_THAT(std::vector<float>(got.begin(), got.begin() + 3),
               ElementsAre(2 * (4 + 5 + 6 + 7), 2 * (8 + 9 + 10 + 11), 3 * (12 + 13 + 14 + 15)));
-  tsr_collection_close(tables);
-  tsr_model_parallel_close(model);
 }
 
 TEST_F(CApi, SequencesHaveAnOutputForEachFeature) {
-  tsr_model_parallel* model = create(text("sequences"));
-  tsr_collection* tables = nullptr;
-  OK(tsr_model_parallel_collection(model, "", &tables, &err));
-  const std::vector<float> before = rows_of(tables, "a", 1, 2);
+  const Opened own(create(text("sequences")));
+  const std::vector<float> before = rows_of(own.tables, "a", 1, 2);
   Batch batch;
   tsr_step* step = nullptr;
-  OK(tsr_collection_forward(tables, &batch.raw, nullptr, &step, &err));
+  OK(tsr_collection_forward(own.tables, &batch.raw, nullptr, &step, &err));
   tsr_step_info info{sizeof(info)};
   OK(tsr_step_describe(step, &info, &err));
   ASSERT_EQ(info.num_outputs, 2u);
@@ -250,32 +263,28 @@ TEST_F(CApi, SequencesHaveAnOutputForEachFeature) {
   std::vector<float> ones(8, 1);
   View<float> grad(ones, {2, 4});
   const DLTensor* grads[] = {&grad, nullptr};  // y gets no gradient
-  const std::vector<float> other = rows_of(tables, "b", 0, 4);
+  const std::vector<float> other = rows_of(own.tables, "b", 0, 4);
   OK(tsr_step_backward(step, grads, 2, nullptr, &err));
-  for (size_t i = 0; i < 8; ++i) EXPECT_FLOAT_EQ(rows_of(tables, "a", 1, 2)[i], before[i] - 1);
-  EXPECT_EQ(rows_of(tables, "b", 0, 4), other);
+  for (size_t i = 0; i < 8; ++i) EXPECT_FLOAT_EQ(rows_of(own.tables, "a", 1, 2)[i], before[i] - 1);
+  EXPECT_EQ(rows_of(own.tables, "b", 0, 4), other);
   tsr_step_close(step);
   std::vector<float> weights(4, 1);
   View<float> w(weights, {4});
   batch.raw.weights = &w;
   REFUSED(TSR_INVALID_ARGUMENT, "rows of sequences have no weights",
-          tsr_collection_forward(tables, &batch.raw, nullptr, &step, &err));
-  tsr_collection_close(tables);
-  tsr_model_parallel_close(model);
+          tsr_collection_forward(own.tables, &batch.raw, nullptr, &step, &err));
 }
 
 TEST_F(CApi, ShardsAndTheirStatesGoOutAndIn) {
-  tsr_model_parallel* model = create(text("bags", "exact_rowwise_adagrad"));
-  tsr_collection* tables = nullptr;
-  OK(tsr_model_parallel_collection(model, "", &tables, &err));
+  const Opened own(create(text("bags", "exact_rowwise_adagrad")));
   tsr_shard_info shard{sizeof(shard)};
-  OK(tsr_collection_get_shard(tables, 0, &shard, &err));
+  OK(tsr_collection_get_shard(own.tables, 0, &shard, &err));
   EXPECT_EQ(shard.table, 0u);
   EXPECT_EQ(shard.rows, 6);
   EXPECT_EQ(shard.cols, 4);
   ASSERT_EQ(shard.num_states, 1u);
   tsr_state_info state{sizeof(state)};
-  OK(tsr_shard_get_state(tables, 0, 0, &state, &err));
+  OK(tsr_shard_get_state(own.tables, 0, 0, &state, &err));
   EXPECT_STREQ(state.name, "momentum1");
   EXPECT_EQ(state.kind, TSR_STATE_PER_ROW);
   EXPECT_EQ(state.dtype.code, kDLFloat);
@@ -286,19 +295,19 @@ TEST_F(CApi, ShardsAndTheirStatesGoOutAndIn) {
   View<int64_t> ids_out(ids, {2});
   View<float> one_row(read_rows, {1, 4});
   const DLTensor *in[] = {&momentum}, *out[] = {&momentum_out};
-  OK(tsr_shard_write(tables, 0, 3, &weights, in, 1, &err));
-  OK(tsr_shard_read(tables, 0, 3, &weights_out, out, 1, &err));
-  OK(tsr_shard_ids(tables, 0, 3, &ids_out, &err));
+  OK(tsr_shard_write(own.tables, 0, 3, &weights, in, 1, &err));
+  OK(tsr_shard_read(own.tables, 0, 3, &weights_out, out, 1, &err));
+  OK(tsr_shard_ids(own.tables, 0, 3, &ids_out, &err));
   EXPECT_EQ(read_rows, rows);
   EXPECT_EQ(read_sums, sums);
   EXPECT_THAT(ids, ElementsAre(3, 4));
-  EXPECT_EQ(rows_of(tables, "a", 3, 2), rows);
-  REFUSED(TSR_OUT_OF_RANGE, "6 rows", tsr_shard_read(tables, 0, 5, &weights_out, out, 1, &err));
+  EXPECT_EQ(rows_of(own.tables, "a", 3, 2), rows);
+  REFUSED(TSR_OUT_OF_RANGE, "6 rows", tsr_shard_read(own.tables, 0, 5, &weights_out, out, 1, &err));
   EXPECT_EQ(shard.on_demand, 0);
   std::vector<int64_t> seen;
   int64_t count = 2;
   for (uint64_t cursor = 0; count > 0;) {
-    OK(tsr_shard_next_rows(tables, 0, &cursor, &ids_out, &weights_out, out, 1, &count, &err));
+    OK(tsr_shard_next_rows(own.tables, 0, &cursor, &ids_out, &weights_out, out, 1, &count, &err));
     if (count > 0 && ids[0] == 3) {
       EXPECT_EQ(read_sums[0], 9);
     }
@@ -308,23 +317,19 @@ TEST_F(CApi, ShardsAndTheirStatesGoOutAndIn) {
   EXPECT_THAT(seen, ElementsAre(0, 1, 2, 3, 4, 5));
   uint64_t cursor = 0;
   REFUSED(TSR_INVALID_ARGUMENT, "room for 2 ids and 1 rows",
-          tsr_shard_next_rows(tables, 0, &cursor, &ids_out, &one_row, nullptr, 0, &count, &err));
-  REFUSED(TSR_INVALID_ARGUMENT, "0 states", tsr_shard_read(tables, 0, 0, &weights_out, out, 0, &err));
-  tsr_collection_close(tables);
-  tsr_model_parallel_close(model);
+          tsr_shard_next_rows(own.tables, 0, &cursor, &ids_out, &one_row, nullptr, 0, &count, &err));
+  REFUSED(TSR_INVALID_ARGUMENT, "0 states", tsr_shard_read(own.tables, 0, 0, &weights_out, out, 0, &err));
 }
 
 TEST_F(CApi, AViewOfAShardIsItsMemoryUntilItsDeleterIsCalled) {
-  tsr_model_parallel* model = create(text("bags", "exact_rowwise_adagrad"));
-  tsr_collection* tables = nullptr;
-  OK(tsr_model_parallel_collection(model, "", &tables, &err));
+  Opened own(create(text("bags", "exact_rowwise_adagrad")));
   DLManagedTensorVersioned *rows = nullptr, *sums = nullptr, *none = rows;
-  OK(tsr_shard_export(tables, 1, -1, &rows, &err));
-  OK(tsr_shard_export(tables, 1, 0, &sums, &err));
-  REFUSED(TSR_OUT_OF_RANGE, "state 1", tsr_shard_export(tables, 1, 1, &none, &err));
-  REFUSED(TSR_OUT_OF_RANGE, "state", tsr_shard_export(tables, 1, -2, &none, &err));
-  REFUSED(TSR_OUT_OF_RANGE, "shard 2", tsr_shard_export(tables, 2, -1, &none, &err));
-  REFUSED(TSR_INVALID_ARGUMENT, "view", tsr_shard_export(tables, 1, -1, nullptr, &err));
+  OK(tsr_shard_export(own.tables, 1, -1, &rows, &err));
+  OK(tsr_shard_export(own.tables, 1, 0, &sums, &err));
+  REFUSED(TSR_OUT_OF_RANGE, "state 1", tsr_shard_export(own.tables, 1, 1, &none, &err));
+  REFUSED(TSR_OUT_OF_RANGE, "state", tsr_shard_export(own.tables, 1, -2, &none, &err));
+  REFUSED(TSR_OUT_OF_RANGE, "shard 2", tsr_shard_export(own.tables, 2, -1, &none, &err));
+  REFUSED(TSR_INVALID_ARGUMENT, "view", tsr_shard_export(own.tables, 1, -1, nullptr, &err));
   EXPECT_EQ(none, nullptr);
   const DLTensor& view = rows->dl_tensor;
   ASSERT_EQ(view.ndim, 2);
@@ -340,12 +345,11 @@ TEST_F(CApi, AViewOfAShardIsItsMemoryUntilItsDeleterIsCalled) {
   View<float> output(out, {2, 8}), grad(ones, {2, 8});
   const DLTensor* grads[] = {&grad};
   tsr_step* step = nullptr;
-  OK(tsr_collection_forward(tables, &batch.raw, &output, &step, &err));
+  OK(tsr_collection_forward(own.tables, &batch.raw, &output, &step, &err));
   EXPECT_THAT(std::vector(out.begin() + 4, out.begin() + 8), Each(7));
   OK(tsr_step_backward(step, grads, 1, nullptr, &err));
   tsr_step_close(step);
-  tsr_collection_close(tables);
-  tsr_model_parallel_close(model);
+  own.close();
   EXPECT_THAT(std::vector(values + 12, values + 16), Each(FloatEq(6.5))) << "7 - 1 / sqrt(3 + 1)";
   EXPECT_EQ(static_cast<float*>(sums->dl_tensor.data)[3 * sums->dl_tensor.strides[0]], 4);
   rows->deleter(rows);
@@ -360,19 +364,15 @@ TEST_F(CApi, CheckpointsContinueInAnotherModel) {
           tsr_model_parallel_save(model_, folder.file("saved").c_str(), &how, &err));
   how.keep = 0;
   OK(tsr_model_parallel_save(model_, folder.file("saved").c_str(), &how, &err));
-  tsr_model_parallel* other = create(text());
-  tsr_collection* tables = nullptr;
-  OK(tsr_model_parallel_collection(other, "", &tables, &err));
+  const Opened own(create(text()));
   tsr_text* progress = nullptr;
-  OK(tsr_model_parallel_load(other, folder.file("saved").c_str(), nullptr, &progress, &err));
+  OK(tsr_model_parallel_load(own.model, folder.file("saved").c_str(), nullptr, &progress, &err));
   EXPECT_STREQ(tsr_text_data(progress), "at step 7");
-  EXPECT_EQ(rows_of(tables, "a", 0, 6), rows_of(tables_, "a", 0, 6));
-  EXPECT_EQ(rows_of(tables, "b", 0, 4), rows_of(tables_, "b", 0, 4));
+  EXPECT_EQ(rows_of(own.tables, "a", 0, 6), rows_of(tables_, "a", 0, 6));
+  EXPECT_EQ(rows_of(own.tables, "b", 0, 4), rows_of(tables_, "b", 0, 4));
   tsr_text_free(progress);
   REFUSED(TSR_NOT_FOUND, "nowhere",
-          tsr_model_parallel_load(other, folder.file("nowhere").c_str(), nullptr, nullptr, &err));
-  tsr_collection_close(tables);
-  tsr_model_parallel_close(other);
+          tsr_model_parallel_load(own.model, folder.file("nowhere").c_str(), nullptr, nullptr, &err));
 }
 
 TEST_F(CApi, PlansAndReportsAreJson) {
@@ -515,19 +515,13 @@ TEST_F(CApi, WrongUsesAreRefused) {
 TEST_F(CApi, WhatHasNoOptimizerIsNotTrained) {
   json description = json::parse(text());
   description.erase("optimizer");
-  tsr_model_parallel* model = create(description.dump());
-  tsr_collection* tables = nullptr;
+  const Opened own(create(description.dump()));
   tsr_step* step = nullptr;
   Batch batch;
-  std::vector<float> ones(16, 1);
-  View<float> grad(ones, {2, 8});
-  const DLTensor* grads[] = {&grad};
-  OK(tsr_model_parallel_collection(model, "", &tables, &err));
-  OK(tsr_collection_forward(tables, &batch.raw, nullptr, &step, &err));
-  REFUSED(TSR_FAILED_PRECONDITION, "has no optimizer", tsr_step_backward(step, grads, 1, nullptr, &err));
+  const Ones ones;
+  OK(tsr_collection_forward(own.tables, &batch.raw, nullptr, &step, &err));
+  REFUSED(TSR_FAILED_PRECONDITION, "has no optimizer", tsr_step_backward(step, ones.grads, 1, nullptr, &err));
   tsr_step_close(step);
-  tsr_collection_close(tables);
-  tsr_model_parallel_close(model);
 }
 
 TEST_F(CApi, HandlesMayBeClosedInAnyOrder) {
@@ -548,10 +542,8 @@ TEST_F(CApi, HandlesMayBeClosedInAnyOrder) {
   tsr_collection_close(tables);
   DLTensor out;
   OK(tsr_step_output(step, 0, &out, &err));
-  std::vector<float> ones(16, 1);
-  View<float> grad(ones, {2, 8});
-  const DLTensor* grads[] = {&grad};
-  OK(tsr_step_backward(step, grads, 1, nullptr, &err));
+  const Ones ones;
+  OK(tsr_step_backward(step, ones.grads, 1, nullptr, &err));
   tsr_step_close(step);
 }
 
@@ -650,15 +642,13 @@ TEST_F(CApi, WhatCannotBeQuantized) {
 }
 
 TEST_F(CApi, QuantizedSequencesHaveAnOutputForEachFeature) {
-  tsr_model_parallel* model = create(text("sequences"));
-  tsr_collection* sequences = nullptr;
+  const Opened own(create(text("sequences")));
   tsr_quant_collection* quantized = nullptr;
-  OK(tsr_model_parallel_collection(model, "", &sequences, &err));
   std::vector<float> halves(24);
   for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<float>(i) / 2;
   View<float> all(halves, {6, 4});
-  OK(tsr_collection_write_rows(sequences, "a", 0, &all, &err));
-  OK(tsr_collection_quantize(sequences, R"({"format": "fp16"})", &quantized, &err));
+  OK(tsr_collection_write_rows(own.tables, "a", 0, &all, &err));
+  OK(tsr_collection_quantize(own.tables, R"({"format": "fp16"})", &quantized, &err));
   Batch batch;
   std::vector<float> rows(8);
   View<float> of_a(rows, {2, 4}), pooled(rows, {2, 8});
@@ -670,8 +660,6 @@ TEST_F(CApi, QuantizedSequencesHaveAnOutputForEachFeature) {
   outputs[0] = &pooled;
   REFUSED(TSR_INVALID_ARGUMENT, "[2, 4]", tsr_quant_collection_sequences(quantized, &batch.raw, outputs, 2, &err));
   tsr_quant_collection_close(quantized);
-  tsr_collection_close(sequences);
-  tsr_model_parallel_close(model);
 }
 
 // Threads that call at the same time get an answer or a refusal, and the sum contains only whole steps.
@@ -682,14 +670,12 @@ TEST_F(CApi, OneThreadAtATime) {
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
       Batch batch;
-      std::vector<float> ones(16, 1);
-      View<float> grad(ones, {2, 8});
-      const DLTensor* grads[] = {&grad};
+      const Ones ones;
       for (int i = 0; i < 200; ++i) {
         Error err;
         tsr_step* step = nullptr;
         tsr_code code = tsr_collection_forward(tables_, &batch.raw, nullptr, &step, &err);
-        if (code == TSR_OK) code = tsr_step_backward(step, grads, 1, nullptr, &err);
+        if (code == TSR_OK) code = tsr_step_backward(step, ones.grads, 1, nullptr, &err);
         tsr_step_close(step);
         if (code == TSR_OK) ++done;
         if (code == TSR_FAILED_PRECONDITION) ++refused;
@@ -784,15 +770,14 @@ TEST(CProcessGroup, AnOutputOfAWrongShapeEndsTheStepOnAllRanks) {
 
 TEST(CProgram, TrainsOnTwoRanks) {
   const TestFolder folder;
-  const auto trained =
-      run_program({TESSERA_PROGRAM, "launch", "-n", "2", "--", TESSERA_TRAIN_IN_C, folder.file("saved")}, 60);
-  ASSERT_EQ(trained.status, 0) << trained.output;
+  const std::string trained =
+      succeed(run_program({TESSERA_PROGRAM, "launch", "-n", "2", "--", TESSERA_TRAIN_IN_C, folder.file("saved")}, 60));
   double loss = 9;
-  const size_t at = trained.output.find("step 300, loss ");
-  ASSERT_NE(at, std::string::npos) << trained.output;
-  loss = std::stod(trained.output.substr(at + 15));
-  EXPECT_LT(loss, 0.4) << "chance is 0.69\n" << trained.output;
-  EXPECT_TRUE(std::filesystem::exists(folder.file("saved/save-1/checkpoint.json"))) << trained.output;
+  const size_t at = trained.find("step 300, loss ");
+  ASSERT_NE(at, std::string::npos) << trained;
+  loss = std::stod(trained.substr(at + 15));
+  EXPECT_LT(loss, 0.4) << "chance is 0.69\n" << trained;
+  EXPECT_TRUE(std::filesystem::exists(folder.file("saved/save-1/checkpoint.json"))) << trained;
 }
 
 }  // namespace

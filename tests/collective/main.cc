@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <iostream>
 
 #include "ranks.h"

@@ -33,26 +33,17 @@ std::string numbered_rows(int64_t first, int64_t rows) {
 }
 
 const std::string kNumbered = R"(
-[[column]]
-name = "click"
-as = "label"
-[[column]]
-name = "x"
-as = "dense"
-[[column]]
-name = "id"
-rows = 50
-[[column]]
-name = "list"
-rows = 4
-separator = " "
-pooling = "mean"
+column = [
+  {name = "click", as = "label"},
+  {name = "x", as = "dense"},
+  {name = "id", rows = 50},
+  {name = "list", rows = 4, separator = " ", pooling = "mean"}]
 )";
 
 class CsvData : public testing::Test {
  protected:
   Dataset read(const std::string& data, const std::string& columns, const std::string& encoding = "") {
-    return read_dataset(runtime_, parse_config("[data]\nreader = \"csv\"\n" + data + columns, "job.toml"), encoding);
+    return read_dataset(runtime_, parse_config(columns + "[data]\nreader = \"csv\"\n" + data, "job.toml"), encoding);
   }
   std::string error(const std::string& data, const std::string& columns) {
     return test::refusal([&] {
@@ -181,46 +172,21 @@ constexpr const char* kClicks =
     "1,0,5,Eraserhead,u1,Nobody|Alien,\n";
 
 const std::string kTransforms = R"(
-test = "last"
-test_fraction = 0.25
-[model]
-embedding_dim = 4
-[[table]]
-name = "film"
-features = ["film", "seen"]
-[[column]]
-name = "click"
-as = "label"
-threshold = 4
-[[column]]
-name = "price"
-as = "dense"
-transform = "log1p"
-[[column]]
-name = "age"
-as = "dense"
-missing = 2
-transform = "standardise"
-[[column]]
-name = "film"
-ids = "vocabulary"
-[[column]]
-name = "seen"
-ids = "vocabulary"
-separator = "|"
-longest = 2
-[[column]]
-name = "user"
-ids = "hash"
-rows = 1000
-[[column]]
-name = "hour"
-ids = "bucket"
-bounds = [6, 12]
+model = {embedding_dim = 4}
+table = [{name = "film", features = ["film", "seen"]}]
+column = [
+  {name = "click", as = "label", threshold = 4},
+  {name = "price", as = "dense", transform = "log1p"},
+  {name = "age", as = "dense", missing = 2, transform = "standardise"},
+  {name = "film", ids = "vocabulary"},
+  {name = "seen", ids = "vocabulary", separator = "|", longest = 2},
+  {name = "user", ids = "hash", rows = 1000},
+  {name = "hour", ids = "bucket", bounds = [6, 12]}]
 )";
+const std::string kLastFourth = "\ntest = \"last\"\ntest_fraction = 0.25\n";
 
 TEST_F(CsvData, Transforms) {
-  const std::string path = "path = \"" + folder_.write("a.csv", kClicks) + "\"";
+  const std::string path = "path = \"" + folder_.write("a.csv", kClicks) + "\"" + kLastFourth;
   const Dataset set = read(path, kTransforms);
   ASSERT_EQ(set.columns.size(), 4u);
   EXPECT_EQ(set.columns[0].name, "film");
@@ -263,16 +229,9 @@ TEST_F(CsvData, Transforms) {
 }
 
 TEST_F(CsvData, AnyIdEndsBelowTheLargestNumber) {
-  const std::string columns = R"([[column]]
-name = "click"
-as = "label"
-[[column]]
-name = "id"
-as = "ids"
-[[table]]
-name = "id"
-any_id = true
-rows = 50
+  const std::string columns = R"(
+column = [{name = "click", as = "label"}, {name = "id", as = "ids"}]
+table = [{name = "id", any_id = true, rows = 50}]
 )";
   const auto with = [&](const char* id) {
     const std::string file = folder_.write("any.csv", str_cat("click,id\n1,7\n0,", id, "\n"));
@@ -384,8 +343,8 @@ TEST_F(CsvData, OtherDatesAreOrderedByTheirFormat) {
       AllOf(HasSubstr("row 1, column \"at\": \"02.06.2022\" looks like a date, but data.order_by would sort it as "
                       "text"),
             HasSubstr("set time_format of its [[column]]")));
-  const std::string day = "[[column]]\nname = \"at\"\nas = \"dense\"\ntake = \"weekday\"\ntime_format = \"%d.%m.%Y\"\n";
-  const Dataset set = read(path, kNumbered + day);
+  const std::string day = ", {name = \"at\", as = \"dense\", take = \"weekday\", time_format = \"%d.%m.%Y\"}]\n";
+  const Dataset set = read(path, kNumbered.substr(0, kNumbered.rfind(']')) + day);
   BatchReader reader(set.train, {.batch = 1, .rank = 0, .world_size = 1, .seed = 5, .shuffle = false});
   reader.start_epoch(0);
   std::vector<float> x;  // the first dense value; the second one is the weekday
@@ -403,20 +362,11 @@ TEST_F(CsvData, RareTextsAreAsUnseenOnes) {
                                          "1,0,Cube,Cube\n0,0,Brazil,Late\n0,0,Late,Brazil\n") +
                            "\"\ntest = \"last\"\ntest_fraction = 0.2\n";
   const std::string columns = R"(
-[[table]]
-name = "films"
-features = ["film", "seen"]
-[[column]]
-name = "click"
-as = "label"
-[[column]]
-name = "x"
-as = "dense"
-[[column]]
-name = ["film", "seen"]
-ids = "vocabulary"
-separator = "|"
-min_count = 2
+table = [{name = "films", features = ["film", "seen"]}]
+column = [
+  {name = "click", as = "label"},
+  {name = "x", as = "dense"},
+  {name = ["film", "seen"], ids = "vocabulary", separator = "|", min_count = 2}]
 )";
   const Dataset set = read(path, columns);
   EXPECT_EQ(set.columns[0].rows, 3) << "Alien and Cube; Brazil and Late come in the test rows again";
@@ -431,11 +381,10 @@ min_count = 2
     std::string out = columns;
     return out.replace(out.find(from), from.size(), to);
   };
-  EXPECT_THAT(error(path, replaced("[\"film\", \"seen\"]\nids = \"vocabulary\"",
-                                   "\"seen\"\nids = \"vocabulary\"\n[[column]]\nname = \"film\"\nids = "
-                                   "\"vocabulary\"")),
+  EXPECT_THAT(error(path, replaced("{name = [\"film\", \"seen\"]",
+                                   "{name = \"seen\", ids = \"vocabulary\"}, {name = \"film\"")),
               HasSubstr("share the vocabulary of table \"films\", but min_count is"));
-  EXPECT_THAT(error(path, replaced("ids = \"vocabulary\"", "ids = \"hash\"\nrows = 9")),
+  EXPECT_THAT(error(path, replaced("ids = \"vocabulary\"", "ids = \"hash\", rows = 9")),
               HasSubstr("has a min_count, which needs ids = \"vocabulary\""));
 }
 
@@ -557,7 +506,7 @@ weighted = true
 }
 
 TEST_F(CsvData, AModelsColumnsStayAsTheyWere) {
-  const std::string path = "path = \"" + folder_.write("a.csv", kClicks) + "\"";
+  const std::string path = "path = \"" + folder_.write("a.csv", kClicks) + "\"" + kLastFourth;
   const std::string encoding = read(path, kTransforms).encoding;
   EXPECT_EQ(read(path, kTransforms, encoding).encoding, encoding);
   const auto with = [&](const std::string& before, const std::string& after) -> std::string {
@@ -568,12 +517,12 @@ TEST_F(CsvData, AModelsColumnsStayAsTheyWere) {
   const std::string end = "; a model keeps its columns: leave them as they were, or train a new model";
   EXPECT_EQ(with("rows = 1000", "rows = 500"),
             "[[column]] \"user\": rows is 500, but was 1000 when the model was trained" + end);
-  EXPECT_EQ(with("transform = \"log1p\"", ""),
+  EXPECT_EQ(with(", transform = \"log1p\"", ""),
             "[[column]] \"price\": transform is unset, but was [\"log1p\"] when the model was trained" + end);
-  EXPECT_EQ(with("longest = 2", "longest = 2\npooling = \"mean\""),
+  EXPECT_EQ(with("longest = 2", "longest = 2, pooling = \"mean\""),
             "[[column]] \"seen\": pooling is \"mean\", but was \"sum\" when the model was trained" + end);
   EXPECT_EQ(with("name = \"hour\"", "name = \"day\""), "[[column]] \"day\" is not a column of the model" + end);
-  EXPECT_EQ(with("[[column]]\nname = \"hour\"\nids = \"bucket\"\nbounds = [6, 12]\n", ""),
+  EXPECT_EQ(with(",\n  {name = \"hour\", ids = \"bucket\", bounds = [6, 12]}", ""),
             "the model was trained with a [[column]] \"hour\", which the config lacks" + end);
 }
 

@@ -61,12 +61,7 @@ class History : public testing::Test {
     return read_dataset(runtime_, job(more, dir_.write("events.csv", events)));
   }
   std::string error(const std::string& more, const std::string& columns = kColumns) const {
-    try {
-      (void)read_dataset(runtime_, job(more, dir_.write("events.csv", kEvents), columns));
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "no error";
+    return test::refusal([&] { (void)read_dataset(runtime_, job(more, dir_.write("events.csv", kEvents), columns)); });
   }
 
   const Runtime runtime_{{.plugin_path = {TESSERA_PLUGINS_BUILT}, .default_path = false}};

@@ -52,21 +52,13 @@ class DataTestSplit : public testing::Test {
   }
   Dataset read(const std::string& data, const std::string& more = "") {
     const std::string columns = R"(
-[[column]]
-name = "click"
-as = "label"
-[[column]]
-name = "x"
-as = "dense"
-[[column]]
-name = "word"
-ids = "vocabulary"
-[[column]]
-name = "list"
-rows = 3
-separator = " "
+column = [
+  {name = "click", as = "label"},
+  {name = "x", as = "dense"},
+  {name = "word", ids = "vocabulary"},
+  {name = "list", rows = 3, separator = " "}]
 )";
-    return read_dataset(runtime_, parse_config("[data]\nreader = \"csv\"\n" + data + columns + more, "job.toml"));
+    return read_dataset(runtime_, parse_config(columns + "[data]\nreader = \"csv\"\n" + data + more, "job.toml"));
   }
   std::string error(const std::string& data) {
     return test::refusal([&] { (void)read(data); });
@@ -228,7 +220,7 @@ TEST_F(DataTestSplit, WhatHasNoEffectIsRefused) {
   EXPECT_THAT(error(keys(path, "test = \"time:at\"")), HasSubstr("\"March 0\" is not a time: data.test takes numbers"));
   EXPECT_THAT(error(keys(path, "test = \"random\"\ntest_path = \"b.csv\"")), HasSubstr("leave one of them out"));
   EXPECT_EQ(error(keys(path, "test = \"file:b.csv\"\ntest_fraction = 0.2")),
-            "job.toml:5: data.test_fraction has no effect: the test rows are those of b.csv: leave it out");
+            "job.toml:11: data.test_fraction has no effect: the test rows are those of b.csv: leave it out");
   EXPECT_THAT(error(keys(path, "test_path = \"b.csv\"\ntest_fraction = 0.2")),
               HasSubstr("data.test_fraction has no effect: the test rows are those of b.csv"));
   DataConfig generated;

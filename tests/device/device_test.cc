@@ -6,6 +6,7 @@
 
 #include <functional>
 
+#include "config/test_refusal.h"
 #include "fake_runtime.h"
 #include "tessera/lookup.h"
 #include "tessera/planner.h"
@@ -15,15 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
-std::string message_of(const std::function<void()>& call, Code code) {
-  try {
-    call();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), code) << e.what();
-    return e.what();
-  }
-  return "no error";
-}
+std::string message_of(const std::function<void()>& call, Code code) { return test::refusal(code, call); }
 
 class DeviceTest : public testing::Test {
  protected:
@@ -186,11 +179,10 @@ struct Call {
 };
 
 LookupOptions lookup_options(DeviceStreamPtr stream, const std::string& compute_kernel) {
-  LookupOptions o;
-  o.kernel = stream ? "fake(reference)" : "reference";
-  o.compute_kernel = compute_kernel;
-  o.stream = std::move(stream);
-  o.tables = {{"a", 4, 4}, {"b", 5, 4}};
+  LookupOptions o{.kernel = stream ? "fake(reference)" : "reference",
+                  .compute_kernel = compute_kernel,
+                  .stream = std::move(stream),
+                  .tables = {{"a", 4, 4}, {"b", 5, 4}}};
   o.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.1})"};
   return o;
 }

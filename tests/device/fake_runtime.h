@@ -6,10 +6,7 @@
 namespace tessera::test {
 
 inline RuntimeOptions with_fake_device() {
-  RuntimeOptions options;
-  options.plugin_path = {TESSERA_TEST_PLUGINS, TESSERA_PLUGINS};
-  options.default_path = false;
-  return options;
+  return {.plugin_path = {TESSERA_TEST_PLUGINS, TESSERA_PLUGINS}, .default_path = false};
 }
 
 }  // namespace tessera::test

@@ -6,6 +6,7 @@
 #include <functional>
 #include <random>
 
+#include "config/test_refusal.h"
 #include "fake_runtime.h"
 #include "gpu_under_test.h"
 #include "modules/bounds.h"
@@ -139,15 +140,7 @@ TEST_P(JaggedOnDevice, BucketizeSendsIdsToTheBlocksThatHoldThem) {
   }
 }
 
-std::string message_of(const std::function<void()>& call, Code code) {
-  try {
-    call();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), code) << e.what();
-    return e.what();
-  }
-  return "no error";
-}
+std::string message_of(const std::function<void()>& call, Code code) { return test::refusal(code, call); }
 
 TEST(BucketizeByBlocks, PlacesIdsByHandAndRefusesWhatDoesNotFit) {
   const auto input = KeyedJaggedTensor::from_lengths_sync({"a", "b"}, Tensor::from<int64_t>({5, 0, 9, 3, 2}),

@@ -42,17 +42,13 @@ struct Case {
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.shape.name << ' ' << c.optimizer; }
 
 LookupOptions options_of(const Case& c, const std::string& kernel, DeviceStreamPtr stream) {
-  LookupOptions o;
-  o.kernel = kernel;
-  o.compute_kernel = "fused";
-  o.stream = std::move(stream);
-  o.weight_dtype = c.rows;
-  o.optimizer = {c.optimizer, c.options, c.max_gradient};
+  LookupOptions o{.kernel = kernel,
+                  .compute_kernel = "fused",
+                  .stream = std::move(stream),
+                  .weight_dtype = c.rows,
+                  .optimizer = {c.optimizer, c.options, c.max_gradient}};
   for (const auto& [rows, dim] : c.shape.tables) {
-    LookupTable table;
-    table.name = str_cat("t", o.tables.size());
-    table.rows = rows;
-    table.dim = dim;
+    LookupTable table{.name = str_cat("t", o.tables.size()), .rows = rows, .dim = dim};
     o.tables.push_back(std::move(table));
   }
   return o;

@@ -34,12 +34,11 @@ struct Case {
 std::vector<EmbeddingBagConfig> tables_of(const Case& c) {
   std::vector<EmbeddingBagConfig> out;
   for (const std::string& type : kTypes) {
-    EmbeddingBagConfig table;
-    table.name = type;
-    table.num_embeddings = kRows;
-    table.embedding_dim = kDim;
-    table.feature_names = {"f_" + type};
-    table.pooling = out.size() % 2 ? PoolingType::kMean : PoolingType::kSum;
+    EmbeddingBagConfig table{.name = type,
+                             .num_embeddings = kRows,
+                             .embedding_dim = kDim,
+                             .feature_names = {"f_" + type},
+                             .pooling = out.size() % 2 ? PoolingType::kMean : PoolingType::kSum};
     if (out.size() == 2) table.optimizer = {"adam", R"({"learning_rate": 0.1})", 0};
     if (c.sequence) table.pooling = PoolingType::kNone;
     out.push_back(std::move(table));
@@ -52,9 +51,7 @@ EmbeddingModuleShardingPlan plan_of(const Runtime& runtime, const std::vector<Em
   EmbeddingModuleShardingPlan module;
   const Topology topology = Topology::of(where.world_size, where.local_world_size, "cpu");
   for (const EmbeddingBagConfig& t : tables) {
-    ShardingRequest request;
-    request.sharding_type = t.name;
-    request.min_partition = 4;
+    ShardingRequest request{.sharding_type = t.name, .min_partition = 4};
     module.add(t.name, make_sharding(runtime, t, request, topology));
   }
   return module;

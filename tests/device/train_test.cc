@@ -21,18 +21,12 @@ const char* const kGpu = gpu_under_test();
 constexpr const char* kConfig = R"(
 job = {seed = 3, threads = 1}
 comm = {backend = "tcp", timeout_s = 60}
-[model]
-embedding_dim = 16
-bottom_mlp = [32, 16]
-top_mlp = [32, 1]
+model = {embedding_dim = 16, bottom_mlp = [32, 16], top_mlp = [32, 1]}
+dense_optimizer = {name = "adagrad", learning_rate = 0.02}
 [table_defaults]
 optimizer = {name = "exact_rowwise_adagrad", learning_rate = 0.05, eps = 1e-8}
 sharding = ["row_wise", "table_wise"]
-[dense_optimizer]
-name = "adagrad"
-learning_rate = 0.02
 [data]
-reader = "synthetic"
 columns = 4
 rows = [300, 100, 40, 3]
 dense = 5
@@ -41,7 +35,6 @@ index_dist = "zipf:1.1"
 samples = 240
 test_samples = 60
 batch = 32
-epochs = 1
 )";
 
 Finished train(const TestFolder& folder, int ranks, const std::string& device, const std::string& kernel,

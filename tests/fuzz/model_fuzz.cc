@@ -2,9 +2,6 @@
 // small tables, so that opening gets past both.
 #include <stdlib.h>
 
-#include <filesystem>
-#include <fstream>
-
 #include "config/test_directory.h"
 #include "fuzz.h"
 #include "inference/manifest.h"

@@ -13,9 +13,7 @@ constexpr int kMostRanks = 64;
 void wire_up(const ShardingPlan& plan, const EmbeddingModuleShardingPlan& module) {
   std::vector<EmbeddingBagConfig> tables;
   for (const auto& [name, sharding] : module.tables()) {
-    EmbeddingBagConfig table;
-    table.name = name;
-    table.feature_names = {name};
+    EmbeddingBagConfig table{.name = name, .feature_names = {name}};
     for (const ShardMetadata& s : sharding.shards) {
       table.num_embeddings = std::max(table.num_embeddings, s.row + s.rows);
       table.embedding_dim = std::max(table.embedding_dim, s.col + s.cols);

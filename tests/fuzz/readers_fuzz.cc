@@ -1,8 +1,6 @@
 // Every reader of data on invalid bytes: it gives a sentence, or consistent samples. The first byte selects the reader;
 // lines "---" separate the files of one input.
-#include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 
 #include "config/test_directory.h"
@@ -45,12 +43,7 @@ void write(const test::TestDirectory& directory, const ReaderKind& kind, std::st
 }
 
 ColumnConfig column(const char* name, const char* as, const char* ids = "row", int64_t rows = 0) {
-  ColumnConfig out;
-  out.name = {name};
-  out.as = as;
-  out.ids = ids;
-  out.rows = rows;
-  return out;
+  return {.name = {name}, .as = as, .ids = ids, .rows = rows};
 }
 
 Config config_of(const ReaderKind& kind, const std::string& path) {

@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <optional>
 #include <thread>
 
 #include "door.h"

@@ -117,12 +117,7 @@ constexpr tsr_plugin kPlugin = {sizeof(tsr_plugin), TSR_ABI_MAJOR, TSR_ABI_EPOCH
                                 __VERSION__,        kComponents};
 
 EmbeddingBagConfig table(const char* name, int64_t rows) {
-  EmbeddingBagConfig t;
-  t.name = name;
-  t.num_embeddings = rows;
-  t.embedding_dim = 8;
-  t.feature_names = {std::string("f_") + name};
-  return t;
+  return {.name = name, .num_embeddings = rows, .embedding_dim = 8, .feature_names = {std::string("f_") + name}};
 }
 
 // Rank 0 of two hosts of two, with tables in ranges of rows, in columns, and summed inside hosts.

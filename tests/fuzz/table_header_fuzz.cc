@@ -2,7 +2,6 @@
 // which table is expected.
 #include <zlib.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <vector>
 
@@ -15,11 +14,10 @@ void fuzz_table_header(Input input) {
   using namespace inference;
   Taker taker(input);
   const auto how = taker.take<uint8_t>();
-  EmbeddingBagConfig table;
-  table.name = "film";
-  table.num_embeddings = (how & 2) != 0 ? 7 : 1682;
-  table.embedding_dim = (how & 4) != 0 ? 1 : 16;
-  table.row_format = (how & 8) != 0 ? RowFormat::kInt8 : RowFormat::kFloat32;
+  EmbeddingBagConfig table{.name = "film",
+                           .num_embeddings = (how & 2) != 0 ? 7 : 1682,
+                           .embedding_dim = (how & 4) != 0 ? 1 : 16,
+                           .row_format = (how & 8) != 0 ? RowFormat::kInt8 : RowFormat::kFloat32};
   const TableHeader expected = header_of(table);
   std::vector<uint8_t> file(taker.rest().begin(), taker.rest().end());
   if ((how & 16) != 0) file.resize(static_cast<size_t>(file_bytes(expected)));

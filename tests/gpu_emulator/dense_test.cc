@@ -25,10 +25,7 @@ void emulate(int warp_size) {
 }
 
 RuntimeOptions with_emulator() {
-  RuntimeOptions options;
-  options.plugin_path = {TESSERA_EMULATOR_PLUGINS, TESSERA_PLUGINS};
-  options.default_path = false;
-  return options;
+  return {.plugin_path = {TESSERA_EMULATOR_PLUGINS, TESSERA_PLUGINS}, .default_path = false};
 }
 
 using Random = std::mt19937_64;

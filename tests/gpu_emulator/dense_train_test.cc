@@ -7,6 +7,7 @@
 #include <functional>
 #include <random>
 
+#include "config/test_refusal.h"
 #include "gpu_under_test.h"
 #include "spawn.h"
 #include "tessera/checkpoint.h"
@@ -20,10 +21,7 @@ namespace {
 constexpr int64_t kDense = 5, kDim = 8, kTables = 3, kRows = 40;
 
 RuntimeOptions with_emulator() {
-  RuntimeOptions options;
-  options.plugin_path = {TESSERA_EMULATOR_PLUGINS, TESSERA_PLUGINS};
-  options.default_path = false;
-  return options;
+  return {.plugin_path = {TESSERA_EMULATOR_PLUGINS, TESSERA_PLUGINS}, .default_path = false};
 }
 
 // A trainer and its device.
@@ -156,12 +154,7 @@ TEST(DenseTrainingAhead, OfTwoRanksHasTheBitsAndTheErrorsOfInTurn) {
     const Runtime runtime(with_emulator());
     const auto error_of = [&](bool ahead, const std::shared_ptr<ProcessGroup>& group, const Spoil& spoil) {
       Training training(runtime, test::gpu_under_test(), group);
-      try {
-        by_pipeline(training, 8, ahead, batches_of(group->rank(), spoil));
-      } catch (const Error& e) {
-        return std::string(e.what());
-      }
-      return std::string("no error");
+      return test::refusal([&] { by_pipeline(training, 8, ahead, batches_of(group->rank(), spoil)); });
     };
     const Spoil bad_id = [&](int64_t step, Batch& batch) {
       if (step == 3 && where.rank == 1) batch.sparse.values().data<int64_t>()[0] = kRows;

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "emulator/runtime.h"
-#include "test_support.h"
+#include "test_refusals.h"
 
 namespace tessera_cpu::test {
 namespace {
@@ -349,55 +349,19 @@ TEST(GpuKernel, ReadsNamedRows) {
 TEST(GpuKernel, ImportRefusesWhatDoesNotFit) {
   TestHost host;
   emulate(32, 2);
-  Options o;
-  o.tables = {{50, 12}, {51, 12}};
-  Model model(host, TESSERA_KERNEL_EMULATOR, "emulator", o);
-  model.open();
-  Error error;
-  Array ids(kI64, 2), weights(kF32, 24);
-  ids.set(0, 1);
-  ids.set(1, 50);
-  weights.set(0, 5);
-  const tsr_rows rows{sizeof(tsr_rows), 0, 0, 0, 2, &ids.tensor, &weights.tensor, nullptr, nullptr};
-  EXPECT_EQ(model.api->import_rows(model.instance, 0, &rows, &error), TSR_OUT_OF_RANGE);
-  EXPECT_NE(std::string(error.message).find("no row 50"), std::string::npos) << error.message;
-  EXPECT_EQ(model.rows_of(0), std::vector<float>(600, 0.0f));
+  expect_unknown_row_refused(host, TESSERA_KERNEL_EMULATOR, "emulator");
 }
 
 TEST(GpuKernel, ConfigsThatCannotBeServedAreRefusedWithTheReason) {
-  struct Case {
-    const char* words;
-    std::function<void(Options&)> change;
-  };
-  const std::vector<Case> cases = {
-      {"only fused, dense", [](Options& o) { o.compute_kernel = "quant"; }},
-      {"\"lamb\" has no fused form on a GPU", [](Options& o) { o.optimizer = "lamb"; }},
-      {"which hands the gradients out", [](Options& o) { o.optimizer = "lars_sgd"; }},
-      {"optimizer \"none\" updates none", [](Options& o) { o.optimizer = "none"; }},
-      {"no optimizer is given", [](Options& o) { o.optimizer = ""; }},
-      {"the type of rows", [](Options& o) { o.weight_dtype = kI32; }},
-      {"the type of outputs", [](Options& o) { o.output_dtype = kI64; }},
-      {"has -1 rows", [](Options& o) { o.tables[0].rows = -1; }},
-      {"of 0 columns", [](Options& o) { o.tables[0].dim = 0; }},
-      {"max_gradient", [](Options& o) { o.max_gradient = -1; }},
-  };
   TestHost host;
   emulate(32, 2);
-  for (const Case& c : cases) {
-    Options o;
-    o.tables = {{3, 4}};
-    c.change(o);
-    Model model(host, TESSERA_KERNEL_EMULATOR, "emulator", o);
-    Error error;
-    EXPECT_NE(model.supports(error), TSR_OK) << c.words;
-    EXPECT_NE(std::string(error.message).find(c.words), std::string::npos) << error.message;
-  }
+  expect_bad_configs_refused(host, TESSERA_KERNEL_EMULATOR, "emulator",
+                             {{"\"lamb\" has no fused form on a GPU", [](Options& o) { o.optimizer = "lamb"; }},
+                              {"which hands the gradients out", [](Options& o) { o.optimizer = "lars_sgd"; }}});
   Options o;
   o.tables = {{3, 4}};
   Model model(host, TESSERA_KERNEL_EMULATOR, "emulator", o);
   Error error;
-  model.config.device = {kDLCUDA, 0};
-  EXPECT_EQ(model.supports(error), TSR_UNIMPLEMENTED);
   model.config.device = {kDLExtDev, 7};
   EXPECT_EQ(model.supports(error), TSR_UNIMPLEMENTED);
   EXPECT_NE(std::string(error.message).find("no emulated device 7"), std::string::npos) << error.message;

@@ -2,9 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <nlohmann/json.hpp>
-
 #include "inference/packed_model.h"
 #include "inference/test_model.h"
 #include "tessera/predictor.h"

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tessera/error.h"
+#include "tessera/sdk/random.h"
 #include "tessera_program.h"
 
 namespace tessera::test {
@@ -43,6 +44,16 @@ data = {reader = "csv", path = ")",
 optimizer = { name = "exact_rowwise_adagrad", learning_rate = 0.05, eps = 1e-8 }
 )",
                                           tables));
+}
+
+// Rows with ids of 63 bits, some of them popular; labels depend on the ids.
+inline std::string popular_rows() {
+  std::string out = "label,price,item\n";
+  for (int64_t i = 0; i < 1600; ++i) {
+    const uint64_t x = sdk::mixed(static_cast<uint64_t>(i) + 1), id = x % 4 != 0 ? x / 4 % 150 : x / 4 % 3000;
+    out += str_cat(sdk::mixed(id + 77) % 2, ',', i % 5, ',', sdk::mixed(id + 77) >> 1, "\n");
+  }
+  return out;
 }
 
 // Enough epochs that the run does not end by itself.

@@ -174,6 +174,11 @@ inline std::string succeed(const Arguments& args, const char* file = __builtin_F
 }
 
 // Expects a program to have failed with this status and message.
+// Expects a refusal, and returns what the program wrote.
+inline std::string refused(const Finished& done) {
+  EXPECT_EQ(done.status, 2) << done.output;
+  return done.output;
+}
 inline void expect_refused(const Finished& done, const testing::Matcher<std::string>& message, int status = 2,
                            const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   const testing::ScopedTrace called(file, line, "called here");

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <future>
 
+#include "config/test_refusal.h"
 #include "fake_predictor.h"
 #include "serve/endpoint_structs.h"
 #include "serve/token.h"
@@ -109,12 +110,7 @@ struct Asked {
 };
 
 sdk::EndpointRequest call(int32_t what, const std::string& model = "fake") {
-  sdk::EndpointRequest out;
-  out.call = what;
-  out.authorization = "Bearer 0123456789abcdef";
-  out.model = model;
-  out.local = true;
-  return out;
+  return {.call = what, .authorization = "Bearer 0123456789abcdef", .model = model, .local = true};
 }
 
 // The message's samples as tensors, which are views of this object.
@@ -283,14 +279,7 @@ TEST(EndpointComponents, LateAnswersFindTheEndpointGone) {
 
 TEST(EndpointComponents, WrongUseIsOneSentence) {
   Asked it;
-  const auto why = [&](const std::string& name) {
-    try {
-      it.open(name);
-    } catch (const Error& e) {
-      return std::string(e.what());
-    }
-    return std::string("it opened");
-  };
+  const auto why = [&](const std::string& name) { return test::refusal([&] { it.open(name); }, "it opened"); };
   EXPECT_THAT(why("hand?refuses=true"), HasSubstr("hand: the door is shut"));
   EXPECT_THAT(why("hand?port=1"), HasSubstr("unknown option \"port\""));
   EXPECT_THAT(why("hnad"), HasSubstr("hand"));

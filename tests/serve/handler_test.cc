@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "config/test_refusal.h"
 #include "fake_predictor.h"
 #include "serve/token.h"
 
@@ -461,13 +462,8 @@ TEST_F(HandlerTest, SeveralModelsAndVersionsOfThem) {
 TEST_F(HandlerTest, TwoModelsOfOneNameAndVersionAreRefused) {
   const auto same = [] { return std::make_shared<FakePredictor>(); };
   const std::vector<ModelSource> sources = {{"a", same}, {"a", same}};
-  try {
-    const ModelRepository repository(sources, metrics_, log_);
-    FAIL() << "nothing was thrown";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Code::kInvalidArgument);
-    EXPECT_THAT(e.what(), HasSubstr("two models have the name \"a\" and the version 0000000000000001"));
-  }
+  EXPECT_THAT(test::refusal(Code::kInvalidArgument, [&] { const ModelRepository repository(sources, metrics_, log_); }),
+              HasSubstr("two models have the name \"a\" and the version 0000000000000001"));
 }
 
 TEST_F(HandlerTest, UnloadedModelsAnswerWhatTheyHaveAndNothingMore) {

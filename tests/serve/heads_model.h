@@ -19,15 +19,7 @@ layer = [
 head = [
   {name = "click", input = "clicks"},
   {name = "stars", input = "stars", loss = "mse", label = "label1"}]
-[data]
-reader = "synthetic"
-columns = 2
-rows = [30, 20]
-dense = 3
-labels = 2
-samples = 320
-test_samples = 60
-batch = 32
+data = {columns = 2, rows = [30, 20], dense = 3, labels = 2, samples = 320, test_samples = 60, batch = 32}
 )";
 
 class HeadsModel {

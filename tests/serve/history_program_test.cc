@@ -33,56 +33,22 @@ comm = {backend = "tcp"}
 model = {embedding_dim = 8}
 table_defaults = {optimizer = {name = "exact_adagrad", learning_rate = 0.05, eps = 1e-8}}
 history = {user = "user", time = "at", columns = ["item", "at"], length = 3}
-[[table]]
-name = "user"
-[[table]]
-name = "item"
-features = ["item", "items"]
-pooling = "none"
-[[table]]
-name = "hours"
-pooling = "none"
-[[layer]]
-name = "target"
-type = "sum_pooling"
-inputs = ["item"]
-[[layer]]
-name = "rows"
-type = "sum"
-inputs = ["items", "hours"]
-[[layer]]
-name = "interest"
-type = "target_attention"
-inputs = ["target", "rows"]
-options = {widths = [8]}
-[[layer]]
-name = "top"
-type = "mlp"
-inputs = ["pooled", "target", "interest"]
-options = {widths = [8, 1]}
-[[head]]
-name = "click"
-input = "top"
-loss = "binary_cross_entropy"
-label = "good"
-[[column]]
-name = "good"
-as = "label"
-[[column]]
-name = "user"
-ids = "vocabulary"
-[[column]]
-name = "item"
-ids = "vocabulary"
-[[column]]
-name = "items"
-column = "history.item"
-ids = "vocabulary"
-[[column]]
-name = "hours"
-column = "history.at"
-take = "hour"
-rows = 24
+table = [
+  {name = "user"},
+  {name = "item", features = ["item", "items"], pooling = "none"},
+  {name = "hours", pooling = "none"}]
+layer = [
+  {name = "target", type = "sum_pooling", inputs = ["item"]},
+  {name = "rows", type = "sum", inputs = ["items", "hours"]},
+  {name = "interest", type = "target_attention", inputs = ["target", "rows"], options = {widths = [8]}},
+  {name = "top", type = "mlp", inputs = ["pooled", "target", "interest"], options = {widths = [8, 1]}}]
+head = [{name = "click", input = "top", loss = "binary_cross_entropy", label = "good"}]
+column = [
+  {name = "good", as = "label"},
+  {name = "user", ids = "vocabulary"},
+  {name = "item", ids = "vocabulary"},
+  {name = "items", column = "history.item", ids = "vocabulary"},
+  {name = "hours", column = "history.at", take = "hour", rows = 24}]
 )";
 
 struct Event {
@@ -354,14 +320,10 @@ head = [{name = "loss", input = "compared", loss = "product"}]
 column = [{name = "label", column = "history.label", as = "label"}, {name = "user"},
           {name = "items", column = "history.item"}, {name = "next", column = "next.item"},
           {name = "seen", column = "seen.item"}]
-[[table]]
-name = "user"
-rows = 13
-[[table]]
-name = "item"
-rows = 30
-pooling = "none"
-features = ["items", "next", "seen", "drawn?draw=all&first=1&during=training"]
+table = [
+  {name = "user", rows = 13},
+  {name = "item", rows = 30, pooling = "none", features = [
+     "items", "next", "seen", "drawn?draw=all&first=1&during=training"]}]
 )";
 
 // The next items of a user are those of a file with its events, without all that it has had.

@@ -8,7 +8,6 @@
 #include <atomic>
 #include <deque>
 #include <fstream>
-#include <sstream>
 
 #include "served_model.h"
 

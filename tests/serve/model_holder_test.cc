@@ -1,7 +1,6 @@
 // Log lines about a model that is loaded and unloaded: each change once, under the name that clients use.
 #include "serve/model_holder.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdio>

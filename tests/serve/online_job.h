@@ -15,15 +15,7 @@ table = [
   {name = "c1", sharding = ["column_wise"], min_partition = 4},
   {name = "c2", sharding = ["data_parallel"]}]
 publish = {base_every = 4, keep_bases = 100}
-[data]
-reader = "synthetic"
-dense = 3
-rows = [400, 60, 30]
-columns = 3
-samples = 640
-test_samples = 10
-batch = 32
-epochs = 1
+data = {dense = 3, rows = [400, 60, 30], columns = 3, samples = 640, test_samples = 10, batch = 32, epochs = 1}
 )";
 
 // Waits up to half a minute.

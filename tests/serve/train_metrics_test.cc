@@ -25,14 +25,7 @@ model = {embedding_dim = 8, bottom_mlp = [8, 8], top_mlp = [8, 1]}
 schedule = {dense = ["constant?factor=0.5"]}
 validation = {fraction = 0.1, split = "last"}
 report = {log_every = 10}
-[data]
-reader = "synthetic"
-columns = 2
-rows = [40, 300]
-samples = 2000
-test_samples = 100
-batch = 50
-epochs = 100000
+data = {columns = 2, rows = [40, 300], samples = 2000, test_samples = 100, batch = 50, epochs = 100000}
 )";
 
 // The value of a line of Prometheus' text; NaN if there is none.

@@ -18,28 +18,13 @@ constexpr const char* kPhotoJob = R"(
 job = {seed = 3, device = "cpu", threads = 1}
 model = {embedding_dim = 4}
 data = {reader = "csv", path = "PATH", batch = 10}
-[[column]]
-name = "liked"
-as = "label"
-[[column]]
-name = "photo"
-as = "vector"
-width = 3
-[[column]]
-name = "price"
-as = "dense"
-[[column]]
-name = "user"
-ids = "vocabulary"
-[[layer]]
-name = "top"
-type = "mlp"
-inputs = ["photo", "dense", "pooled"]
-options = {widths = [8, 1]}
-[[head]]
-name = "like"
-input = "top"
-label = "liked"
+column = [
+  {name = "liked", as = "label"},
+  {name = "photo", as = "vector", width = 3},
+  {name = "price", as = "dense"},
+  {name = "user", ids = "vocabulary"}]
+layer = [{name = "top", type = "mlp", inputs = ["photo", "dense", "pooled"], options = {widths = [8, 1]}}]
+head = [{name = "like", input = "top", label = "liked"}]
 )";
 
 // Trains and packs a job on these rows, and returns the score that the last one has in their file.
@@ -91,7 +76,7 @@ TEST(ServeVectors, MayBeMissing) {
   for (int i = 0; i < 40; ++i)
     rows += str_cat(i % 2, ',', i % 4 == 3 ? "" : "0.5 -1 2.5", ',', i % 3, ",u", i % 5, "\n");
   std::string job = kPhotoJob;
-  job.replace(job.find("width = 3"), 9, "width = 3\nmissing = 0.25");
+  job.replace(job.find("width = 3"), 9, "width = 3, missing = 0.25");
   const double last = last_score(folder, job, rows);  // of a row without a vector
 
   Program program({test::tessera_path(), "serve", "--model", folder.file("model"), "--port", "0"});

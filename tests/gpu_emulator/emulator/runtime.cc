@@ -1,7 +1,6 @@
 #include "emulator/runtime.h"
 
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <new>

@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "config/test_refusal.h"
 #include "spawn.h"
 #include "tessera/sharded_modules.h"
 #include "tessera/sharding.h"
@@ -40,12 +41,7 @@ KeyedJaggedTensor batch() {
 // The exception of `body`, and whether it took until the deadline.
 std::string outcome(const std::function<void()>& body) {
   const auto start = std::chrono::steady_clock::now();
-  std::string text = "no error";
-  try {
-    body();
-  } catch (const Error& e) {
-    text = e.what();
-  }
+  const std::string text = test::refusal([&] { body(); });
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   return text + (took.count() < kTimeout_s / 2 ? "; soon" : "; late");
 }

@@ -341,23 +341,9 @@ TEST_F(RunEnds, NoStepsAreNoSteps) {
 TEST_F(RunEnds, WhatIsHardlyMeantIsSaid) {
   const std::string csv = folder_.write("none.csv", "label,price,film\n"),
                     columns = folder_.write("columns.toml", str_cat(R"(
-[data]
-reader = "csv"
-path = ")",
-                                                                    csv, R"("
-test = "last"
-test_fraction = 0
-[[column]]
-name = "label"
-as = "label"
-[[column]]
-name = "price"
-as = "dense"
-[[column]]
-name = "film"
-as = "ids"
-rows = 10
-)"));
+column = [{name = "label", as = "label"}, {name = "price", as = "dense"}, {name = "film", as = "ids", rows = 10}]
+data = {reader = "csv", test = "last", test_fraction = 0, path = ")",
+                                                                    csv, "\"}"));
   const Finished none = run_tessera({"train", "--config", columns, "--save", saved()});
   EXPECT_EQ(none.status, 2) << none.output;
   EXPECT_THAT(none.output, HasSubstr("there is nothing to train: " + csv + " has no rows to train on"));

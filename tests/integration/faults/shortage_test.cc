@@ -60,12 +60,11 @@ const std::vector<std::string> kTypes = {"table_wise", "row_wise", "column_wise"
 std::vector<EmbeddingBagConfig> tables() {
   std::vector<EmbeddingBagConfig> out;
   for (const std::string& type : kTypes) {
-    EmbeddingBagConfig t;
-    t.name = type;
-    t.num_embeddings = kRows;
-    t.embedding_dim = kDim;
-    t.feature_names = {"a feature whose name has no room inside a string: " + type};
-    t.pooling = type == "row_wise" ? PoolingType::kMean : PoolingType::kSum;
+    EmbeddingBagConfig t{.name = type,
+                         .num_embeddings = kRows,
+                         .embedding_dim = kDim,
+                         .feature_names = {"a feature whose name has no room inside a string: " + type},
+                         .pooling = type == "row_wise" ? PoolingType::kMean : PoolingType::kSum};
     out.push_back(t);
   }
   return out;
@@ -75,9 +74,7 @@ ShardedEmbeddingBagCollection module_of(const Runtime& runtime, const std::share
   EmbeddingModuleShardingPlan plan;
   const Topology topology = Topology::of(group->world_size(), group->local_world_size(), "cpu");
   for (const EmbeddingBagConfig& t : tables()) {
-    ShardingRequest request;
-    request.sharding_type = t.name;
-    request.min_partition = kDim / 2;
+    ShardingRequest request{.sharding_type = t.name, .min_partition = kDim / 2};
     plan.add(t.name, make_sharding(runtime, t, request, topology));
   }
   ShardedModuleOptions options;

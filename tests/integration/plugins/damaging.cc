@@ -4,7 +4,6 @@
 // process.
 #include <csignal>
 #include <cstdint>
-#include <cstring>
 #include <string>
 
 #include "tessera/sdk/wrapped.h"

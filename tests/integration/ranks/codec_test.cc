@@ -1,6 +1,5 @@
 // The plugin `codec` in a job: the job learns as without it, sends what the plan says, and the planner takes it into
 // account.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

@@ -5,6 +5,7 @@
 
 #include <chrono>
 
+#include "config/test_refusal.h"
 #include "planner/skewed_tables.h"
 #include "spawn.h"
 #include "tessera/distributed_model_parallel.h"
@@ -107,11 +108,8 @@ TEST(GivenPlan, ThatIsNotTheOtherRanksIsRefusedEverywhere) {
                         [](const RankEnvironment& where) -> std::string {
                           const Runtime runtime;
                           const auto group = ProcessGroup::connect(runtime, where);
-                          EmbeddingBagConfig table;
-                          table.name = "t";
-                          table.num_embeddings = 12;
-                          table.embedding_dim = 8;
-                          table.feature_names = {"f"};
+                          EmbeddingBagConfig table{
+                              .name = "t", .num_embeddings = 12, .embedding_dim = 8, .feature_names = {"f"}};
                           const EmbeddingBagCollection described(runtime, {.tables = {table}, .device = kMeta});
                           ShardingRequest request;
                           request.sharding_type = where.rank == 0 ? "table_wise" : "row_wise";
@@ -121,13 +119,12 @@ TEST(GivenPlan, ThatIsNotTheOtherRanksIsRefusedEverywhere) {
                           options.plan.emplace();
                           options.plan->world_size = 2;
                           options.plan->modules.emplace_back("sparse", std::move(tables));
-                          try {
-                            const DistributedModelParallel model(runtime, {.bag_collections = {{"sparse", &described}}},
-                                                                 group, options);
-                            return "accepted";
-                          } catch (const Error& e) {
-                            return e.what();
-                          }
+                          return test::refusal(
+                              [&] {
+                                const DistributedModelParallel model(
+                                    runtime, {.bag_collections = {{"sparse", &described}}}, group, options);
+                              },
+                              "accepted");
                         }),
       HasSubstr("rank 1 has another plan than rank 0"));
 }

@@ -1,6 +1,5 @@
 // The exchanges of a step that are in flight at the same time: those of sequences and of pooled tables, and those of
 // dense gradients while layers run backward.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "config/fnv1a.h"
+#include "config/test_refusal.h"
 #include "spawn.h"
 #include "tessera/sharded_modules.h"
 #include "tessera/sharding.h"
@@ -40,9 +41,7 @@ std::vector<EmbeddingBagConfig> tables(std::span<const char* const> types, bool 
 EmbeddingModuleShardingPlan plan(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables, int local) {
   EmbeddingModuleShardingPlan plan;
   for (const EmbeddingBagConfig& table : tables) {
-    ShardingRequest request;
-    request.sharding_type = table.name;
-    request.min_partition = 2;
+    ShardingRequest request{.sharding_type = table.name, .min_partition = 2};
     plan.add(table.name, make_sharding(runtime, table, request, Topology::of(kWorld, local, "cpu")));
   }
   return plan;
@@ -152,12 +151,11 @@ std::string refusal(int world, const ProcessGroupOptions& options) {
     const auto all = tables(std::span(kPooled).first(1), true);
     EmbeddingModuleShardingPlan plan;
     plan.add(all[0].name, make_sharding(runtime, all[0], {.sharding_type = "table_wise"}, Topology::of(world)));
-    try {
-      EmbeddingBagCollectionSharder(runtime, {.optimizer = {"exact_sgd", "{}", 0}}).shard(all, plan, group);
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "nothing";
+    return test::refusal(
+        [&] {
+          EmbeddingBagCollectionSharder(runtime, {.optimizer = {"exact_sgd", "{}", 0}}).shard(all, plan, group);
+        },
+        "nothing");
   });
   for (const std::string& text : said) EXPECT_EQ(text, said[0]);
   return said[0];

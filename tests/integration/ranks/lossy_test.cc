@@ -62,11 +62,7 @@ KeyedJaggedTensor batch_of(int rank) {
 struct Model {
   Model(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group) {
     for (const char* name : {"a", "b"}) {
-      EmbeddingBagConfig c;
-      c.name = name;
-      c.num_embeddings = kRows;
-      c.embedding_dim = kDim;
-      c.feature_names = {name};
+      EmbeddingBagConfig c{.name = name, .num_embeddings = kRows, .embedding_dim = kDim, .feature_names = {name}};
       tables.push_back(std::move(c));
     }
     const Topology topology = Topology::of(kWorld, kWorld, "cpu");

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <set>
 
+#include "config/test_refusal.h"
 #include "spawn.h"
 #include "tessera/sharded_modules.h"
 #include "tessera/sharding.h"
@@ -42,9 +43,7 @@ EmbeddingModuleShardingPlan plan_for(const Runtime& runtime, const std::vector<E
                                      const Case& of) {
   EmbeddingModuleShardingPlan plan;
   for (const EmbeddingBagConfig& table : tables) {
-    ShardingRequest request;
-    request.sharding_type = of.type;
-    request.min_partition = 8;
+    ShardingRequest request{.sharding_type = of.type, .min_partition = 8};
     plan.add(table.name, make_sharding(runtime, table, request, Topology::of(of.world, of.local, "cpu")));
   }
   return plan;
@@ -210,13 +209,10 @@ TEST(OnceOptions, ThatItCannotKeepAreRefused) {
     const Runtime runtime;
     const Case of{1, 1, "table_wise", PoolingType::kSum};
     const auto tables = tables_for(of, true);
-    try {
+    return test::refusal([&] {
       EmbeddingBagCollectionSharder(runtime, options)
           .shard(tables, plan_for(runtime, tables, of), ProcessGroup::connect(runtime, {}));
-    } catch (const Error& e) {
-      return std::string(e.what());
-    }
-    return std::string();
+    });
   };
   EXPECT_THAT(refused({.optimizer = {"exact_sgd", "{}", 1}}),
               testing::HasSubstr("table \"t0\": use_index_dedup adds gradients up before max_gradient"));

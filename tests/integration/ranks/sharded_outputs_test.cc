@@ -37,11 +37,7 @@ TEST_P(NeedIndices, OfShardedTablesAreThoseOfTheBatch) {
     CollectionOptions collection;
     EmbeddingModuleShardingPlan plan;
     for (const char* name : {"a", "b"}) {
-      EmbeddingBagConfig table;
-      table.name = name;
-      table.num_embeddings = 10;
-      table.embedding_dim = 8;
-      table.feature_names = {name};
+      EmbeddingBagConfig table{.name = name, .num_embeddings = 10, .embedding_dim = 8, .feature_names = {name}};
       plan.add(name, make_sharding(runtime, table, {.sharding_type = GetParam(), .min_partition = 4},
                                    Topology::of(kWorld, kWorld, "cpu")));
       collection.tables.push_back(std::move(table));
@@ -79,13 +75,12 @@ TEST(HalfTables, OutputsOfShardedOnesAreHalves) {
     const auto group = ProcessGroup::connect(runtime, where);
     std::string wrong;
     for (const char* type : {"table_wise", "row_wise", "column_wise", "data_parallel"}) {
-      EmbeddingBagConfig table;
-      table.name = "a";
-      table.num_embeddings = 10;
-      table.embedding_dim = 8;
-      table.feature_names = {"a", "b"};
-      table.data_type = DType::kFloat16;
-      table.init_range = 0.3;
+      EmbeddingBagConfig table{.name = "a",
+                               .num_embeddings = 10,
+                               .embedding_dim = 8,
+                               .feature_names = {"a", "b"},
+                               .data_type = DType::kFloat16,
+                               .init_range = 0.3};
       const auto tables = validated({table});
       EmbeddingModuleShardingPlan plan;
       plan.add("a", make_sharding(runtime, tables[0], {.sharding_type = type, .min_partition = 4},

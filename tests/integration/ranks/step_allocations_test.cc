@@ -40,12 +40,11 @@ int64_t allocations_of(const Call& call) {
 std::vector<EmbeddingBagConfig> tables_of(PoolingType pooling) {
   std::vector<EmbeddingBagConfig> tables;
   for (int t = 0; t < 10; ++t) {
-    EmbeddingBagConfig c;
-    c.name = str_cat("a table whose name has no room inside a string ", t);
-    c.num_embeddings = kRows;
-    c.embedding_dim = kDim;
-    c.feature_names = {str_cat("a feature whose name has no room inside a string ", t)};
-    c.pooling = pooling;
+    EmbeddingBagConfig c{.name = str_cat("a table whose name has no room inside a string ", t),
+                         .num_embeddings = kRows,
+                         .embedding_dim = kDim,
+                         .feature_names = {str_cat("a feature whose name has no room inside a string ", t)},
+                         .pooling = pooling};
     tables.push_back(std::move(c));
   }
   return tables;
@@ -98,9 +97,7 @@ Workload workload_of(const Runtime& runtime, const std::shared_ptr<ProcessGroup>
   const Topology topology = Topology::of(group->world_size(), group->local_world_size(), "cpu");
   EmbeddingModuleShardingPlan plan;
   for (size_t t = 0; t < tables.size(); ++t) {
-    ShardingRequest request;
-    request.sharding_type = kTypes[t % kTypes.size()];
-    request.min_partition = 4;
+    ShardingRequest request{.sharding_type = kTypes[t % kTypes.size()], .min_partition = 4};
     plan.add(tables[t].name, make_sharding(runtime, tables[t], request, topology));
   }
   ShardedModuleOptions options;

@@ -19,12 +19,11 @@ constexpr int64_t kRows = 40, kDim = 8, kBatch = 37, kIds = 6;
 std::vector<EmbeddingBagConfig> tables_for(const std::vector<std::string>& types) {
   std::vector<EmbeddingBagConfig> out;
   for (size_t t = 0; t < types.size(); ++t) {
-    EmbeddingBagConfig c;
-    c.name = str_cat("t", t);
-    c.num_embeddings = kRows;
-    c.embedding_dim = kDim;
-    c.feature_names = {str_cat("f", t)};
-    c.pooling = t % 2 ? PoolingType::kMean : PoolingType::kSum;
+    EmbeddingBagConfig c{.name = str_cat("t", t),
+                         .num_embeddings = kRows,
+                         .embedding_dim = kDim,
+                         .feature_names = {str_cat("f", t)},
+                         .pooling = t % 2 ? PoolingType::kMean : PoolingType::kSum};
     out.push_back(std::move(c));
   }
   return out;
@@ -34,9 +33,7 @@ EmbeddingModuleShardingPlan plan_for(const Runtime& runtime, const std::vector<E
                                      const std::vector<std::string>& types) {
   EmbeddingModuleShardingPlan plan;
   for (size_t t = 0; t < tables.size(); ++t) {
-    ShardingRequest request;
-    request.sharding_type = types[t];
-    request.min_partition = 4;
+    ShardingRequest request{.sharding_type = types[t], .min_partition = 4};
     plan.add(tables[t].name, make_sharding(runtime, tables[t], request, Topology::of(kWorld, kLocal, "cpu")));
   }
   return plan;

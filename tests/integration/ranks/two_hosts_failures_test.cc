@@ -22,15 +22,7 @@ comm = {backend = "tcp", timeout_s = 2}
 model = {embedding_dim = 16, bottom_mlp = [32, 16], top_mlp = [32, 1]}
 table_defaults = {sharding = ["row_wise"]}
 report = {log_every = 1}
-[data]
-reader = "synthetic"
-columns = 3
-rows = [500, 300, 40]
-dense = 5
-samples = 3200
-test_samples = 10
-batch = 32
-epochs = 1000000
+data = {columns = 3, rows = [500, 300, 40], dense = 5, samples = 3200, test_samples = 10, batch = 32, epochs = 1000000}
 )";
 
 class TwoHostsFail : public testing::Test {

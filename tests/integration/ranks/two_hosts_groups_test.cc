@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "spawn.h"
 #include "tessera/error.h"
 #include "tessera/process_group.h"
@@ -18,9 +16,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 std::shared_ptr<ProcessGroup> meet(const RankEnvironment& where) {
-  ProcessGroupOptions options;
-  options.backend = "tcp";
-  options.timeout_s = 30;
+  ProcessGroupOptions options{.backend = "tcp", .timeout_s = 30};
   return ProcessGroup::connect(Runtime(), where, options);
 }
 

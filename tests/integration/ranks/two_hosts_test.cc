@@ -1,8 +1,6 @@
 // Training on two hosts of two ranks: same losses as on one, under every sharding type; and traffic over a slow link.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "job_file.h"

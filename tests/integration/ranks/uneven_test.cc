@@ -18,13 +18,8 @@ constexpr int64_t kRows = 13, kDim = 8;
 const OptimizerSpec kAdagrad = {"exact_adagrad", R"({"learning_rate": 0.1, "eps": 0.1})", 0};
 
 EmbeddingBagConfig table_of(const std::string& type, PoolingType pooling) {
-  EmbeddingBagConfig c;
-  c.name = type;
-  c.num_embeddings = kRows;
-  c.embedding_dim = kDim;
-  c.feature_names = {"f_" + type};
-  c.pooling = pooling;
-  return c;
+  return {
+      .name = type, .num_embeddings = kRows, .embedding_dim = kDim, .feature_names = {"f_" + type}, .pooling = pooling};
 }
 
 const std::vector<std::string> kTypes = {"table_wise",     "row_wise",          "column_wise", "data_parallel",
@@ -44,14 +39,10 @@ std::vector<EmbeddingBagConfig> tables_of(PoolingType pooling, int64_t rows = kR
 ShardingPlan plan_of(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables, const Topology& topology) {
   EmbeddingModuleShardingPlan module;
   for (const EmbeddingBagConfig& t : tables) {
-    ShardingRequest request;
-    request.sharding_type = t.name;
-    request.min_partition = std::min<int64_t>(4, (t.embedding_dim + 1) / 2);
+    ShardingRequest request{.sharding_type = t.name, .min_partition = std::min<int64_t>(4, (t.embedding_dim + 1) / 2)};
     module.add(t.name, make_sharding(runtime, t, request, topology));
   }
-  ShardingPlan plan;
-  plan.world_size = topology.world_size;
-  plan.local_world_size = topology.local_world_size;
+  ShardingPlan plan{.world_size = topology.world_size, .local_world_size = topology.local_world_size};
   plan.modules.emplace_back("sparse", std::move(module));
   return plan;
 }
@@ -201,9 +192,7 @@ std::string weighted_mean(const RankEnvironment& where) {
   const auto group = ProcessGroup::connect(runtime, where);
   const auto tables = tables_of(PoolingType::kMean);
   const Topology topology = Topology::of(where.world_size, where.local_world_size, "cpu");
-  ShardedModuleOptions options;
-  options.optimizer = kAdagrad;
-  options.is_weighted = true;
+  ShardedModuleOptions options{.optimizer = kAdagrad, .is_weighted = true};
   auto sharded = EmbeddingBagCollectionSharder(runtime, options)
                      .shard(tables, plan_of(runtime, tables, topology).at("sparse"), group);
   EmbeddingBagCollection whole(runtime,

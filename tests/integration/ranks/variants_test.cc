@@ -22,12 +22,11 @@ constexpr int64_t kRows = 12, kDim = 8;
 std::vector<EmbeddingBagConfig> tables(PoolingType second) {
   std::vector<EmbeddingBagConfig> out;
   for (int t = 0; t < 2; ++t) {
-    EmbeddingBagConfig c;
-    c.name = "t" + std::to_string(t);
-    c.num_embeddings = kRows;
-    c.embedding_dim = kDim;
-    c.feature_names = {"f" + std::to_string(t)};
-    c.pooling = t ? second : PoolingType::kSum;
+    EmbeddingBagConfig c{.name = "t" + std::to_string(t),
+                         .num_embeddings = kRows,
+                         .embedding_dim = kDim,
+                         .feature_names = {"f" + std::to_string(t)},
+                         .pooling = t ? second : PoolingType::kSum};
     out.push_back(std::move(c));
   }
   return out;
@@ -37,9 +36,7 @@ EmbeddingModuleShardingPlan plan_of(const Runtime& runtime, const std::vector<Em
                                     const std::string& type, int world, int local) {
   EmbeddingModuleShardingPlan plan;
   for (const EmbeddingBagConfig& t : tables) {
-    ShardingRequest request;
-    request.sharding_type = type;
-    request.min_partition = 4;
+    ShardingRequest request{.sharding_type = type, .min_partition = 4};
     plan.add(t.name, make_sharding(runtime, t, request, Topology::of(world, local, "cpu")));
   }
   return plan;
@@ -112,15 +109,10 @@ std::string run_pooled(const RankEnvironment& where, const std::string& type, Ma
   const Runtime runtime({.plugin_path = {TESSERA_TEST_PLUGINS}});
   const auto group = ProcessGroup::connect(runtime, where);
   const auto configs = tables(PoolingType::kMean);
-  ShardedModuleOptions options;
-  options.optimizer = kAdagrad;
-  options.bounds_check = bounds;
+  ShardedModuleOptions options{.optimizer = kAdagrad, .bounds_check = bounds};
   auto sharded = EmbeddingBagCollectionSharder(runtime, options)
                      .shard(configs, plan_of(runtime, configs, type, where.world_size, where.local_world_size), group);
-  CollectionOptions unsharded;
-  unsharded.tables = configs;
-  unsharded.optimizer = kAdagrad;
-  unsharded.bounds_check = bounds;
+  CollectionOptions unsharded{.tables = configs, .optimizer = kAdagrad, .bounds_check = bounds};
   EmbeddingBagCollection whole(runtime, unsharded);
   auto mine = sharded.forward(make(where.rank)).wait();
   EmbeddingContext context;
@@ -141,15 +133,10 @@ std::string run_sequence(const RankEnvironment& where, const std::string& type, 
   const Runtime runtime({.plugin_path = {TESSERA_TEST_PLUGINS}});
   const auto group = ProcessGroup::connect(runtime, where);
   const auto configs = tables(PoolingType::kSum);
-  ShardedModuleOptions options;
-  options.optimizer = kAdagrad;
-  options.bounds_check = bounds;
+  ShardedModuleOptions options{.optimizer = kAdagrad, .bounds_check = bounds};
   auto sharded = EmbeddingCollectionSharder(runtime, options)
                      .shard(configs, plan_of(runtime, configs, type, where.world_size, where.local_world_size), group);
-  CollectionOptions unsharded;
-  unsharded.tables = configs;
-  unsharded.optimizer = kAdagrad;
-  unsharded.bounds_check = bounds;
+  CollectionOptions unsharded{.tables = configs, .optimizer = kAdagrad, .bounds_check = bounds};
   EmbeddingCollection whole(runtime, unsharded);
   auto mine = sharded.forward(make(where.rank)).wait();
   EmbeddingContext context;
@@ -219,11 +206,8 @@ class LocalRows : public testing::TestWithParam<std::tuple<World, std::string>> 
 std::vector<EmbeddingBagConfig> local_rows_tables() {
   std::vector<EmbeddingBagConfig> out;
   for (const char* name : {"two", "second", "third", "columns", "blocks", "whole", "mean", "everywhere"}) {
-    EmbeddingBagConfig c;
-    c.name = name;
-    c.num_embeddings = kRows;
-    c.embedding_dim = kDim;
-    c.feature_names = {str_cat("f_", name)};
+    EmbeddingBagConfig c{
+        .name = name, .num_embeddings = kRows, .embedding_dim = kDim, .feature_names = {str_cat("f_", name)}};
     c.pooling = c.name == "mean" ? PoolingType::kMean : PoolingType::kSum;
     out.push_back(std::move(c));
   }

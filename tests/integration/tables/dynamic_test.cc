@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -53,9 +52,7 @@ std::string survivors(const std::string& kernel, int world) {
                                                      .embedding_dim = kDim,
                                                      .feature_names = {"item"},
                                                      .init_range = 0.25}};
-    ShardingRequest request;
-    request.sharding_type = "hash";
-    request.compute_kernel = kernel;
+    ShardingRequest request{.sharding_type = "hash", .compute_kernel = kernel};
     const auto plan =
         construct_module_sharding_plan(runtime, tables, {{"item", request}}, Topology::of(world, world, "cpu"));
     const OptimizerSpec adagrad{"exact_rowwise_adagrad", R"({"learning_rate": 0.5, "eps": 0.1})", 0};
@@ -139,9 +136,7 @@ TEST(DynamicPlan, IsForTablesThatAsk) {
   EXPECT_NE(planned.sharding_type, "hash");
   const auto said = cli::run_in_ranks(1, 1, 60, [&](const RankEnvironment& where) -> std::string {
     const Runtime own({.plugin_path = {TESSERA_TEST_PLUGINS}});
-    ShardingRequest request;
-    request.sharding_type = "hash";
-    request.compute_kernel = "fused";
+    ShardingRequest request{.sharding_type = "hash", .compute_kernel = "fused"};
     const auto plan = construct_module_sharding_plan(own, tables, {{"item", request}}, Topology::of(1, 1, "cpu"));
     return test::refusal(
         [&] { EmbeddingBagCollectionSharder(own, {}).shard(tables, plan, ProcessGroup::connect(own, where)); },

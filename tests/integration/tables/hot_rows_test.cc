@@ -113,10 +113,7 @@ std::vector<double> looked_up(const std::string& sharding) {
   for (const std::string& text : cli::run_in_ranks(kWorld, kWorld, 60, [&](const RankEnvironment& where) {
          const Runtime runtime({.plugin_path = {TESSERA_TEST_PLUGINS}, .threads = 1});
          const auto group = ProcessGroup::connect(runtime, where, {.backend = "tcp"});
-         EmbeddingBagConfig table;
-         table.name = "t";
-         table.num_embeddings = kRows;
-         table.embedding_dim = 8;
+         EmbeddingBagConfig table{.name = "t", .num_embeddings = kRows, .embedding_dim = 8};
          const auto tables = validated({table});
          EmbeddingModuleShardingPlan plan;
          plan.add("t",

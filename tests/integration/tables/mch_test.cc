@@ -46,9 +46,7 @@ std::vector<float> sums_of(const std::string& kernel, const std::string& sharder
     const auto group = ProcessGroup::connect(runtime, where);
     const std::vector<EmbeddingBagConfig> tables = {
         {.name = "item", .num_embeddings = rows, .embedding_dim = kDim, .feature_names = {"item"}, .init_range = 0.25}};
-    ShardingRequest request;
-    request.sharding_type = sharder;
-    request.compute_kernel = kernel;
+    ShardingRequest request{.sharding_type = sharder, .compute_kernel = kernel};
     const auto plan =
         construct_module_sharding_plan(runtime, tables, {{"item", request}}, Topology::of(world, world, "cpu"));
     const OptimizerSpec adagrad{"exact_rowwise_adagrad", R"({"learning_rate": 0.5, "eps": 0.1})", 0};
@@ -100,9 +98,7 @@ TEST(MchKernel, CountsFirstSightsAsMisses) {
   const auto group = ProcessGroup::connect(runtime, {});
   const std::vector<EmbeddingBagConfig> tables = {
       {.name = "item", .num_embeddings = int64_t{1} << 50, .embedding_dim = kDim, .feature_names = {"item"}}};
-  ShardingRequest request;
-  request.sharding_type = "table_wise";
-  request.compute_kernel = "mch?zch_size=4&policy=lru";
+  ShardingRequest request{.sharding_type = "table_wise", .compute_kernel = "mch?zch_size=4&policy=lru"};
   const auto plan = construct_module_sharding_plan(runtime, tables, {{"item", request}}, Topology::of(1, 1, "cpu"));
   const OptimizerSpec sgd{"exact_sgd", R"({"learning_rate": 0.5})", 0};
   auto items = EmbeddingBagCollectionSharder(runtime, {.optimizer = sgd, .seed = 5}).shard(tables, plan, group);
@@ -149,21 +145,11 @@ INSTANTIATE_TEST_SUITE_P(
                                               .zch_size = kSlots,
                                               .eviction_interval = 2})));
 
-using sdk::mixed;
-
 class MchJob : public testing::Test, protected JobFile {
  protected:
-  static std::string rows() {
-    std::string out = "label,price,item\n";
-    for (int64_t i = 0; i < 1600; ++i) {
-      const uint64_t x = mixed(static_cast<uint64_t>(i) + 1), id = x % 4 != 0 ? x / 4 % 150 : x / 4 % 3000;
-      out += str_cat(mixed(id + 77) % 2, ',', i % 5, ',', mixed(id + 77) >> 1, "\n");
-    }
-    return out;
-  }
   static double loss(const json& report) { return report.at("test").at("logloss").get<double>(); }
 
-  const std::string config_ = dynamic_job(folder_, rows(), R"(any_id = true
+  const std::string config_ = dynamic_job(folder_, popular_rows(), R"(any_id = true
 compute_kernel = "mch?eviction_interval=2"
 sharding = ["table_wise"]
 [[table]]

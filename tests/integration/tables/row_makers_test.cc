@@ -58,10 +58,7 @@ struct Trial {
 std::string text_of(const Trial& r) { return str_cat(r.kernel, ", ", r.sharding, ", ", r.world, " ranks"); }
 
 ShardedEmbeddingBagCollection sharded(const Runtime& runtime, const Trial& trial, std::shared_ptr<ProcessGroup> group) {
-  ShardingRequest request;
-  request.sharding_type = trial.sharding;
-  request.compute_kernel = trial.kernel;
-  request.min_partition = 4;
+  ShardingRequest request{.sharding_type = trial.sharding, .compute_kernel = trial.kernel, .min_partition = 4};
   if (trial.sharding == "table_wise") request.ranks = {trial.world - 1};
   const auto tables = film(trial.rows, trial.pooling);
   const auto plan = construct_module_sharding_plan(runtime, tables, {{"film", request}},

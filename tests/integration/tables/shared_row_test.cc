@@ -23,19 +23,10 @@ using sdk::mixed;
 
 class SharedRow : public testing::TestWithParam<const char*>, protected JobFile {
  protected:
-  // Ids of 63 bits, some of them popular; labels depend on the ids.
-  static std::string rows() {
-    std::string out = "label,price,item\n";
-    for (int64_t i = 0; i < 1600; ++i) {
-      const uint64_t x = mixed(static_cast<uint64_t>(i) + 1), id = x % 4 != 0 ? x / 4 % 150 : x / 4 % 3000;
-      out += str_cat(mixed(id + 77) % 2, ',', i % 5, ',', mixed(id + 77) >> 1, "\n");
-    }
-    return out;
-  }
   static double loss(const json& report) { return report.at("test").at("logloss").get<double>(); }
   std::string at(const char* name) const { return folder_.file(name); }
 
-  const std::string config_ = dynamic_job(folder_, rows(),
+  const std::string config_ = dynamic_job(folder_, popular_rows(),
                                           str_cat(R"(any_id = true
 sharding = ["table_wise"]
 compute_kernel = ")",

@@ -20,20 +20,11 @@ model = {embedding_dim = 8}
 data = {reader = "csv", path = "DIR/rows.csv", batch = 64, epochs = 4, test = "last", test_fraction = 0.2}
 dense_optimizer = {name = "adam", learning_rate = 0.01}
 report = {json = "DIR/report.json"}
-[[column]]
-name = "clicked"
-as = "label"
-[[column]]
-name = "bought"
-as = "label"
-[[column]]
-name = "user"
-ids = "vocabulary"
-[[layer]]
-name = "buy"
-type = "mlp"
-inputs = ["pooled"]
-options = {widths = [16, 1]}
+column = [
+  {name = "clicked", as = "label"},
+  {name = "bought", as = "label"},
+  {name = "user", ids = "vocabulary"}]
+layer = [{name = "buy", type = "mlp", inputs = ["pooled"], options = {widths = [16, 1]}}]
 [[head]]
 name = "buy"
 input = "buy"

@@ -220,9 +220,7 @@ TEST(CsvJob, AnotherModelOverTheSameColumns) {
   EXPECT_TRUE(nlohmann::json::parse(contents(folder.file("report.json"))).at("layers").contains("fm"));
   succeed({"plan", "--config", config, "--model", "deepfm", "--nproc", "2"});
   const auto refusal = [&](const std::string& model) {
-    const Finished refused = run_tessera({"train", "--config", config, "--model", model});
-    EXPECT_EQ(refused.status, 2) << refused.output;
-    return refused.output;
+    return test::refused(run_tessera({"train", "--config", config, "--model", model}));
   };
   EXPECT_THAT(refusal("deepfn"), HasSubstr("there is no model \"deepfn\"; the nearest is \"deepfm\""));
   EXPECT_THAT(refusal("two_tower"), AllOf(HasSubstr("takes \"c0\", which this job lacks"), HasSubstr("your columns'")));

@@ -29,14 +29,10 @@ metrics = {names = ["rank.hit_rate@1", "rank.mrr"]}
 validation = {split = "data", fraction = 0.5, monitor = "rank.mrr"}
 dense_optimizer = {name = "adam", learning_rate = 0.01}
 table_defaults = {optimizer = {name = "exact_adagrad", learning_rate = 0.2, eps = 1e-8}, init_range = 0.5}
-[[table]]
-name = "user"
-rows = 40
-[[table]]
-name = "item"
-rows = 21
-features = ["items", "next", "seen", "drawn?draw=all&first=1&during=training", "all?draw=all&first=1&during=evaluation"]
-pooling = "none"
+table = [
+  {name = "user", rows = 40},
+  {name = "item", rows = 21, pooling = "none", features = [
+     "items", "next", "seen", "drawn?draw=all&first=1&during=training", "all?draw=all&first=1&during=evaluation"]}]
 [[layer]]
 name = "states"
 type = "linear"
@@ -45,21 +41,12 @@ options = {width = 8}
 )" + kItemHeads;
 
 constexpr const char* kNextColumns = R"(
-[[column]]
-name = "label"
-column = "history.label"
-as = "label"
-[[column]]
-name = "user"
-[[column]]
-name = "items"
-column = "history.item"
-[[column]]
-name = "next"
-column = "next.item"
-[[column]]
-name = "seen"
-column = "seen.item"
+column = [
+  {name = "label", column = "history.label", as = "label"},
+  {name = "user"},
+  {name = "items", column = "history.item"},
+  {name = "next", column = "next.item"},
+  {name = "seen", column = "seen.item"}]
 )";
 
 constexpr const char* kRanking = R"(
@@ -67,43 +54,19 @@ job = {seed = 3, device = "cpu", threads = 1}
 comm = {backend = "tcp"}
 model = {embedding_dim = 8}
 table_defaults = {optimizer = {name = "exact_adagrad", learning_rate = 0.05, eps = 1e-8}}
-[[table]]
-name = "user"
-rows = 40
-[[table]]
-name = "item"
-rows = 21
-features = ["item", "items"]
-pooling = "none"
-[[layer]]
-name = "target"
-type = "sum_pooling"
-inputs = ["item"]
-[[layer]]
-name = "interest"
-type = "target_attention"
-inputs = ["target", "items"]
-options = {widths = [8]}
-[[layer]]
-name = "top"
-type = "mlp"
-inputs = ["pooled", "target", "interest"]
-options = {widths = [8, 1]}
-[[head]]
-name = "click"
-input = "top"
-loss = "binary_cross_entropy"
-label = "good"
-[[column]]
-name = "good"
-as = "label"
-[[column]]
-name = "user"
-[[column]]
-name = "item"
-[[column]]
-name = "items"
-column = "history.item"
+table = [
+  {name = "user", rows = 40},
+  {name = "item", rows = 21, features = ["item", "items"], pooling = "none"}]
+layer = [
+  {name = "target", type = "sum_pooling", inputs = ["item"]},
+  {name = "interest", type = "target_attention", inputs = ["target", "items"], options = {widths = [8]}},
+  {name = "top", type = "mlp", inputs = ["pooled", "target", "interest"], options = {widths = [8, 1]}}]
+head = [{name = "click", input = "top", loss = "binary_cross_entropy", label = "good"}]
+column = [
+  {name = "good", as = "label"},
+  {name = "user"},
+  {name = "item"},
+  {name = "items", column = "history.item"}]
 )";
 
 class EventHistories : public testing::Test, protected JobFile {
@@ -131,7 +94,7 @@ class EventHistories : public testing::Test, protected JobFile {
   }
   static int events_of(int user) { return 4 + user % 7; }
   std::string next_item(const std::string& history) const {
-    return str_cat(kNextItem, kNextColumns, "[data]\nbatch = 16\nepochs = 6\npath = \"", file("events.csv"), "\"\n",
+    return str_cat(kNextColumns, kNextItem, "[data]\nbatch = 16\nepochs = 6\npath = \"", file("events.csv"), "\"\n",
                    history);
   }
   std::string ranking(const std::string& more) const {
@@ -340,11 +303,7 @@ TEST_F(EventHistories, AreScoredWithThoseForValidation) {
 }
 
 TEST_F(EventHistories, WrongJobsAreNamed) {
-  const auto refused = [&](const Arguments& how) {
-    const Finished done = train(0, how);
-    EXPECT_EQ(done.status, 2) << done.output;
-    return done.output;
-  };
+  const auto refused = [&](const Arguments& how) { return test::refused(train(0, how)); };
   write("job.toml", ranking(kEventsHistory));
   EXPECT_THAT(refused(settings({"history.length=0"})), HasSubstr("history.length"));
   EXPECT_THAT(refused(settings({"history.time=\"\""})), HasSubstr("history.time is empty"));

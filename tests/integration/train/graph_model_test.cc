@@ -82,25 +82,13 @@ TEST_F(GraphModels, OfADlrmsLayersAreTheDlrm) {
   sizes.erase(inputs, sizes.find('\n', inputs) + 1 - inputs);
   const std::vector<double> dlrm = losses(sizes);
   ASSERT_FALSE(dlrm.empty());
-  EXPECT_EQ(losses(kGraphJob + R"(
-[[layer]]
-name = "dense_arch"
-type = "mlp"
-inputs = ["dense"]
-options = { widths = [16, 8], final_activation = "relu" }
-[[layer]]
-name = "inter_arch"
-type = "dot_interaction"
-inputs = ["dense_arch", "c0", "c1", "c2"]
-[[layer]]
-name = "over_arch"
-type = "mlp"
-inputs = ["inter_arch"]
-options = { widths = [12, 1] }
-[[head]]
-name = "logit"
-input = "over_arch"
-)"),
+  EXPECT_EQ(losses(R"(
+layer = [
+  {name = "dense_arch", type = "mlp", inputs = ["dense"], options = {widths = [16, 8], final_activation = "relu"}},
+  {name = "inter_arch", type = "dot_interaction", inputs = ["dense_arch", "c0", "c1", "c2"]},
+  {name = "over_arch", type = "mlp", inputs = ["inter_arch"], options = {widths = [12, 1]}}]
+head = [{name = "logit", input = "over_arch"}]
+)" + kGraphJob),
             dlrm);
 }
 

@@ -30,12 +30,7 @@ const Runtime& runtime() {
 }
 
 EmbeddingBagConfig table(const std::string& name, int64_t dim) {
-  EmbeddingBagConfig t;
-  t.name = name;
-  t.feature_names = {name};
-  t.num_embeddings = 10;
-  t.embedding_dim = dim;
-  return t;
+  return {.name = name, .num_embeddings = 10, .embedding_dim = dim, .feature_names = {name}};
 }
 
 std::string refusal(const std::function<void()>& of) {
@@ -218,21 +213,14 @@ TEST_F(Ranking, NeedsOneIdOfEachSample) {
 }
 
 const std::string kRanking = R"(
-[[layer]]
-name = "top"
-type = "mlp"
-inputs = ["dense", "c0", "c1", "c2"]
-options = { widths = [8, 1] }
-[[head]]
-name = "rank"
-input = "top"
-loss = "pairwise_loss"
+layer = [{name = "top", type = "mlp", inputs = ["dense", "c0", "c1", "c2"], options = {widths = [8, 1]}}]
+head = [{name = "rank", input = "top", loss = "pairwise_loss"}]
 )";
 
 class IdJobs : public testing::Test, protected JobFile {
  protected:
   Finished run(const Arguments& more, const std::string& layers = kRanking, int ranks = 0) const {
-    write("job.toml", kGraphJob + kGraphTables + layers);
+    write("job.toml", layers + kGraphJob + kGraphTables);
     return train(ranks, more);
   }
   json report(const std::vector<std::string>& sets, int ranks = 1) const {
@@ -264,19 +252,11 @@ TEST_F(IdJobs, RankWithinGroupsOnSeveralRanks) {
 }
 
 TEST_F(IdJobs, GroupsNeedNoTable) {
-  const std::string job = kGraphJob + R"(
-[[table]]
-name = "c0"
-[[layer]]
-name = "top"
-type = "linear"
-inputs = ["dense", "c0"]
-[[head]]
-name = "rank"
-input = "top"
-loss = "pairwise_loss"
-groups = "c2"
-)";
+  const std::string job = R"(
+table = [{name = "c0"}]
+layer = [{name = "top", type = "linear", inputs = ["dense", "c0"]}]
+head = [{name = "rank", input = "top", loss = "pairwise_loss", groups = "c2"}]
+)" + kGraphJob;
   succeed(run_tessera({"train", "--config", folder_.write("job.toml", job), "--set", "model.inputs=[\"dense\", \"c0\"]",
                        "--set", "data.pooling=1", "--nproc", "2"},
                       60));

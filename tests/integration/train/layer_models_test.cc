@@ -1,9 +1,7 @@
 // A model with many layers of the dense plugin, trained by the program: same losses on one rank and on two, with batch
 // norm over the samples of both, and the same answers afterwards.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "graph_job.h"
@@ -17,81 +15,30 @@ namespace {
 using nlohmann::json;
 
 const std::string kLayers = R"(
-[[layer]]
-name = "bottom"
-type = "mlp_batch_norm"
-inputs = ["dense"]
-options = { widths = [16, 8], activation = "prelu", final_activation = "relu" }
-[[layer]]
-name = "same_width"
-type = "projection"
-inputs = ["c0", "c2"]
-options = { width = 8 }
-[[layer]]
-name = "dots"
-type = "dot_interaction"
-inputs = ["bottom", "same_width", "c1"]
-[[layer]]
-name = "pairs"
-type = "fm"
-inputs = ["bottom", "same_width", "c1"]
-options = { dim = 8 }
-[[layer]]
-name = "normal"
-type = "batch_norm"
-inputs = ["dots", "c0"]
-[[layer]]
-name = "experts"
-type = "experts"
-inputs = ["normal"]
-options = { experts = 3, widths = [16, 8], activation = "silu" }
-[[layer]]
-name = "weights"
-type = "linear"
-inputs = ["normal"]
-options = { width = 3 }
-[[layer]]
-name = "mixed"
-type = "mixture"
-inputs = ["weights", "experts"]
-[[layer]]
-name = "gated"
-type = "gate"
-inputs = ["c1", "dense"]
-options = { scale = 2 }
-[[layer]]
-name = "crossed"
-type = "cross"
-inputs = ["gated", "bottom"]
-options = { kind = "mixture", layers = 2, experts = 2, rank = 4 }
-[[layer]]
-name = "fused"
-type = "bilinear"
-inputs = ["mixed", "crossed"]
-options = { heads = 2 }
-[[layer]]
-name = "calm"
-type = "layer_norm"
-inputs = ["crossed"]
-[[layer]]
-name = "adaptive"
-type = "dice"
-inputs = ["calm"]
-[[layer]]
-name = "wide"
-type = "linear"
-inputs = ["adaptive", "c2"]
-[[layer]]
-name = "logit"
-type = "sum"
-inputs = ["fused", "pairs", "wide"]
-[[head]]
-name = "click"
-input = "logit"
+layer = [
+  {name = "bottom", type = "mlp_batch_norm", inputs = [
+     "dense"], options = {widths = [16, 8], activation = "prelu", final_activation = "relu"}},
+  {name = "same_width", type = "projection", inputs = ["c0", "c2"], options = {width = 8}},
+  {name = "dots", type = "dot_interaction", inputs = ["bottom", "same_width", "c1"]},
+  {name = "pairs", type = "fm", inputs = ["bottom", "same_width", "c1"], options = {dim = 8}},
+  {name = "normal", type = "batch_norm", inputs = ["dots", "c0"]},
+  {name = "experts", type = "experts", inputs = [
+     "normal"], options = {experts = 3, widths = [16, 8], activation = "silu"}},
+  {name = "weights", type = "linear", inputs = ["normal"], options = {width = 3}},
+  {name = "mixed", type = "mixture", inputs = ["weights", "experts"]},
+  {name = "gated", type = "gate", inputs = ["c1", "dense"], options = {scale = 2}},
+  {name = "crossed", type = "cross", inputs = [
+     "gated", "bottom"], options = {kind = "mixture", layers = 2, experts = 2, rank = 4}},
+  {name = "fused", type = "bilinear", inputs = ["mixed", "crossed"], options = {heads = 2}},
+  {name = "calm", type = "layer_norm", inputs = ["crossed"]},
+  {name = "adaptive", type = "dice", inputs = ["calm"]},
+  {name = "wide", type = "linear", inputs = ["adaptive", "c2"]},
+  {name = "logit", type = "sum", inputs = ["fused", "pairs", "wide"]}]
+head = [{name = "click", input = "logit"}]
 )";
 
 TEST(LayersOfModels, TrainToTheSameLossesAndAnswersOnTwoRanks) {
-  const JobFile job(kGraphJob + kGraphTables + kLayers);
+  const JobFile job(kLayers + kGraphJob + kGraphTables);
   const json one = job.trained(1), two = job.trained(2);
   for (const char* layer : {"mlp_batch_norm", "projection", "dot_interaction", "fm", "batch_norm", "experts", "mixture",
                             "gate", "cross", "bilinear", "layer_norm", "dice", "linear", "sum"})

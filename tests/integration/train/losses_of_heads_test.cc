@@ -24,16 +24,10 @@ model = {embedding_dim = 8}
 data = {reader = "csv", path = "DIR/rows.csv", batch = 128, epochs = 4, test = "last", test_fraction = 0.2}
 dense_optimizer = {name = "adam", learning_rate = 0.01}
 report = {json = "DIR/report.json"}
-[[column]]
-name = ["liked", "noise"]
-as = "label"
-[[column]]
-name = "kind"
-as = "label"
-real = true
-[[column]]
-name = ["user", "item"]
-ids = "vocabulary"
+column = [
+  {name = ["liked", "noise"], as = "label"},
+  {name = "kind", as = "label", real = true},
+  {name = ["user", "item"], ids = "vocabulary"}]
 [[layer]]
 name = "top"
 type = "mlp"

@@ -24,14 +24,7 @@ table = [
   {name = "c<1>", features = ["c1"]}]
 validation = {fraction = 0.2, split = "last"}
 metrics = {names = ["auc", "rmse"]}
-[data]
-reader = "synthetic"
-columns = 2
-rows = [40, 300]
-samples = 2000
-test_samples = 300
-batch = 100
-epochs = 2
+data = {columns = 2, rows = [40, 300], samples = 2000, test_samples = 300, batch = 100, epochs = 2}
 )";
 
 TEST(RunPages, APageHasCurvesMetricsPlanAndStages) {

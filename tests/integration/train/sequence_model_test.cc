@@ -33,39 +33,17 @@ job = {seed = 3, device = "cpu", threads = 1}
 comm = {backend = "tcp"}
 model = {embedding_dim = 8}
 table_defaults = {optimizer = {name = "exact_adagrad", learning_rate = 0.05, eps = 1e-8}}
-[[table]]
-name = "user"
-features = ["c0"]
-[[table]]
-name = "item"
-features = ["c1", "c2"]
-pooling = "none"
-[[table]]
-name = "c3"
-pooling = "none"
-[[layer]]
-name = "target"
-type = "sum_pooling"
-inputs = ["c1"]
-[[layer]]
-name = "interest"
-type = "target_attention"
-inputs = ["target", "c2"]
-options = {widths = [8]}
-[[layer]]
-name = "largest"
-type = "max_pooling"
-inputs = ["c2"]
-[[layer]]
-name = "weighed"
-type = "position_weights"
-inputs = ["c3"]
-options = {max_length = 3}
-[[layer]]
-name = "top"
-type = "mlp"
-inputs = ["dense", "user", "target", "interest", "largest", "weighed"]
-options = {widths = [16, 1]}
+table = [
+  {name = "user", features = ["c0"]},
+  {name = "item", features = ["c1", "c2"], pooling = "none"},
+  {name = "c3", pooling = "none"}]
+layer = [
+  {name = "target", type = "sum_pooling", inputs = ["c1"]},
+  {name = "interest", type = "target_attention", inputs = ["target", "c2"], options = {widths = [8]}},
+  {name = "largest", type = "max_pooling", inputs = ["c2"]},
+  {name = "weighed", type = "position_weights", inputs = ["c3"], options = {max_length = 3}},
+  {name = "top", type = "mlp", inputs = [
+     "dense", "user", "target", "interest", "largest", "weighed"], options = {widths = [16, 1]}}]
 [[head]]
 name = "click"
 input = "top"
@@ -210,9 +188,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 
 TEST_F(SequenceModels, SayWhatASequenceIsNot) {
   const auto refused = [&](const std::string& from, const std::string& to) {
-    const Finished done = run_tessera({"train", "--config", folder_.write("wrong.toml", replaced(kJob, from, to))}, 60);
-    EXPECT_EQ(done.status, 2) << done.output;
-    return done.output;
+    return test::refused(run_tessera({"train", "--config", folder_.write("wrong.toml", replaced(kJob, from, to))}, 60));
   };
   EXPECT_THAT(refused("\"largest\", \"weighed\"]", "\"largest\", \"weighed\", \"c2\"]"),
               AllOf(HasSubstr("the layer \"top\""), HasSubstr("c2 (a sequence of 8 values)"), HasSubstr("pool it")));
@@ -221,7 +197,7 @@ TEST_F(SequenceModels, SayWhatASequenceIsNot) {
   EXPECT_THAT(refused("name = \"click\"\ninput = \"top\"",
                       "name = \"click\"\ninput = \"top\"\n[[head]]\nname = \"raw\"\ninput = \"c2\""),
               HasSubstr("the head \"raw\" takes the sequence \"c2\""));
-  EXPECT_THAT(refused("features = [\"c0\"]", "features = [\"c0\"]\npooling = \"none\""),
+  EXPECT_THAT(refused("features = [\"c0\"]", "features = [\"c0\"], pooling = \"none\""),
               HasSubstr("a model needs one that is pooled"));
   EXPECT_THAT(refused("[data]", "[validation]\nfraction = 0.1\nsplit = \"data\"\n[data]"),
               HasSubstr("the reader \"synthetic\" keeps no rows for validation"));
@@ -236,12 +212,10 @@ metrics = {names = ["rank.hit_rate@1", "rank.ndcg@10", "rank.mrr"]}
 validation = {split = "data", fraction = 0.5, monitor = "rank.ndcg@10"}
 dense_optimizer = {name = "adam", learning_rate = 0.01}
 table_defaults = {optimizer = {name = "exact_adagrad", learning_rate = 0.2, eps = 1e-8}, init_range = 0.5}
-[[table]]
-name = "user"
-[[table]]
-name = "item"
-features = ["items", "next", "seen", "drawn?draw=all&first=1&during=training", "all?draw=all&first=1&during=evaluation"]
-pooling = "none"
+table = [
+  {name = "user"},
+  {name = "item", pooling = "none", features = [
+     "items", "next", "seen", "drawn?draw=all&first=1&during=training", "all?draw=all&first=1&during=evaluation"]}]
 [[layer]]
 name = "placed"
 type = "position_embedding"
@@ -383,11 +357,7 @@ TEST_F(NextItem, RanksAmongAllItemsAreDividedToo) {
 
 // Without this, the loss would be 0 in every step, and every rank a miss.
 TEST_F(NextItem, CandidatesOfTheOtherPhaseAreRefused) {
-  const auto refused = [&](const std::string& key) {
-    const Finished done = train(0, settings({key}));
-    EXPECT_EQ(done.status, 2) << done.output;
-    return done.output;
-  };
+  const auto refused = [&](const std::string& key) { return test::refused(train(0, settings({key}))); };
   EXPECT_THAT(
       refused(R"(layer.compared.inputs=["states", "next", "all", "next:ids", "all:ids"])"),
       AllOf(HasSubstr("the layer \"compared\""), HasSubstr("all (a sequence of 8 values, drawn during=evaluation)"),
@@ -401,9 +371,7 @@ TEST_F(NextItem, CandidatesOfTheOtherPhaseAreRefused) {
 TEST_F(NextItem, ADividedSoftmaxIsRefusedInHalves) {
   const std::string all = "drawn?draw=all&first=1&during=training";
   const auto refused = [&](const std::string& options, const std::string& layer, int ranks = 2) {
-    const Finished done = train(ranks, drawn("drawn?draw=all&first=1" + options, layer));
-    EXPECT_EQ(done.status, 2) << done.output;
-    return done.output;
+    return test::refused(train(ranks, drawn("drawn?draw=all&first=1" + options, layer)));
   };
   EXPECT_THAT(refused("&during=training&split=true", "{}", 0), HasSubstr("set the option \"split\" of item_loss, too"));
   EXPECT_THAT(refused("&during=training", "{split = true}"), HasSubstr("several ranks have the candidate 1"));
@@ -469,11 +437,7 @@ TEST_F(NextItem, IsAnsweredForAHistory) {
     EXPECT_EQ(items, expected) << "the same order, without the seen ones";
   }
   EXPECT_GT(right, 36);
-  const auto refused = [&](const Arguments& how) {
-    const Finished done = asked(how);
-    EXPECT_EQ(done.status, 2) << done.output;
-    return done.output;
-  };
+  const auto refused = [&](const Arguments& how) { return test::refused(asked(how)); };
   const Finished nobody = run_tessera(Arguments{"predict", "--model", file("model"), "--data",
                                                 write("rows.tsv", "1\t\t3\t2,5\t\t\t\t\n1\t\t3\t\t\t\t\t\n")} +
                                           best,
@@ -513,11 +477,7 @@ TEST_F(NextItem, IsAnsweredByItemsThatALayerMakes) {
 }
 
 TEST_F(NextItem, SaysWhatIsWrong) {
-  const auto refused = [&](const Arguments& how) {
-    const Finished done = train(0, how);
-    EXPECT_EQ(done.status, 2) << done.output;
-    return done.output;
-  };
+  const auto refused = [&](const Arguments& how) { return test::refused(train(0, how)); };
   EXPECT_THAT(refused(settings({"metrics.names=[\"rank.hit_rate@21\"]", "validation.monitor=rank.hit_rate@21"})),
               HasSubstr("the metric \"hit_rate@21\" of the head \"rank\" counts 21 places, but the head compares only "
                         "20 items: ask for at most 20"));

@@ -2,8 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
-
 #include "tessera/error.h"
 #include "tessera_program.h"
 
@@ -16,15 +14,10 @@ constexpr const char* kStartJob = R"(
 job = {seed = 3, device = "cpu", threads = 1}
 model = {embedding_dim = 2, bottom_mlp = [2], top_mlp = [4, 1]}
 data = {reader = "csv", path = "PATH", batch = 8, test = "last", test_fraction = 0.2}
-[[column]]
-name = "liked"
-as = "label"
-[[column]]
-name = "price"
-as = "dense"
-[[column]]
-name = "film"
-ids = "vocabulary"
+column = [
+  {name = "liked", as = "label"},
+  {name = "price", as = "dense"},
+  {name = "film", ids = "vocabulary"}]
 [[table]]
 name = "film"
 start = "START"

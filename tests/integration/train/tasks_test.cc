@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -53,23 +52,12 @@ shuffle = false
 )";
 
 constexpr const char* kColumns = R"(
-test_fraction = 0
-[[column]]
-name = "user"
-rows = 13
-[[column]]
-name = "film"
-rows = 11
-[[column]]
-name = "age"
-as = "dense"
-[[column]]
-name = "weight"
-as = "weight"
-[[column]]
-name = ["click", "rating"]
-as = "label"
-real = true
+column = [
+  {name = "user", rows = 13},
+  {name = "film", rows = 11},
+  {name = "age", as = "dense"},
+  {name = "weight", as = "weight"},
+  {name = ["click", "rating"], as = "label", real = true}]
 )";
 
 struct Sample {
@@ -81,7 +69,7 @@ class Tasks : public testing::Test, protected JobFile {
  protected:
   // Trains on the columns of rows.csv.
   Finished run_columns(const Arguments& more) const {
-    folder_.write("job.toml", std::string(kJob) + kColumns);
+    folder_.write("job.toml", str_cat(kColumns, kJob, "test_fraction = 0\n"));
     return train(0, settings({"data.reader=csv", "data.path=" + file("rows.csv")}) + more);
   }
   static std::vector<Sample> samples() {

@@ -23,25 +23,18 @@ using testing::HasSubstr;
 using testing::Not;
 
 const std::string kLayers = R"(
-[[layer]]
-name = "deep"
-type = "mlp"
-inputs = ["dense", "c0", "c1", "c2"]
-options = { widths = [8], final_activation = "relu" }
-[[layer]]
-name = "top"
-type = "linear"
-inputs = ["deep"]
-[[head]]
-name = "click"
-input = "top"
+layer = [
+  {name = "deep", type = "mlp", inputs = [
+     "dense", "c0", "c1", "c2"], options = {widths = [8], final_activation = "relu"}},
+  {name = "top", type = "linear", inputs = ["deep"]}]
+head = [{name = "click", input = "top"}]
 )";
 
 class WarmStart : public testing::Test, protected JobFile {
  protected:
   Finished run(int ranks, const Arguments& more) { return run(ranks, kLayers, more); }
   Finished run(int ranks, const std::string& layers, const Arguments& more) {
-    folder_.write("job.toml", kGraphJob + kGraphTables + layers);
+    folder_.write("job.toml", layers + kGraphJob + kGraphTables);
     return train(ranks, more);
   }
   double test_loss() const { return report().at("test").at("logloss").get<double>(); }
@@ -71,8 +64,8 @@ TEST_F(WarmStart, FrozenTablesAndLayersStay) {
   succeed(run(1, {"--save", trained_, "--max-steps", "10"}));
   const double loss = test_loss();
   const auto frozen = [](std::string layers, const std::string& type) {
-    const std::string line = "type = \"" + type + "\"\n";
-    return layers.replace(layers.find(line), line.size(), line + "trainable = false\n");
+    const std::string key = "type = \"" + type + "\"";
+    return layers.replace(layers.find(key), key.size(), key + ", trainable = false");
   };
   const std::vector<std::string> tables = {"--start", trained_,
                                            "--set",   "table.c0.trainable=false",
