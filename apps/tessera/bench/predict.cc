@@ -14,6 +14,7 @@
 #include "calibration/synthetic_step.h"
 #include "calibration/trials.h"
 #include "options.h"
+#include "plan/scale.h"
 #include "spawn.h"
 #include "tessera/train_job.h"
 
@@ -24,13 +25,13 @@ namespace po = boost::program_options;
 using json = nlohmann::ordered_json;
 
 constexpr double kDeadline = 900;
-constexpr int kPredictBatches = 32;
+constexpr int kPredictBatches = 32, kBatchesOnHosts = 8;
 // bound on a prediction's relative error, and the least difference at which plans must be ranked correctly
 constexpr double kBar = 0.25;
 
 struct PredictBench {
   CommonOptions common;
-  std::string topology, config, mixes = "1,2,3,4,5,6";
+  std::string topology, config, mixes, network, join = "auto";
   std::vector<std::string> set;
   bool quick = false;
 };
@@ -38,14 +39,23 @@ struct PredictBench {
 // One model on a number of ranks, trained under several plans in turn.
 struct Mix {
   const char* name;
-  int ranks;
+  int ranks;  // kLaunched: those that a launcher has started, on several hosts
   SyntheticModel model;
   std::vector<std::string> plans;
 };
 
+constexpr int kLaunched = 0;
+// The plan in which tables take the sharders of this list in turn, and the one of the planner.
+const std::string kMixed = "mixed", kPlanned = "planned";
+const std::vector<std::string> kInTurn = {"table_wise",    "row_wise",       "column_wise",
+                                          "data_parallel", "table_row_wise", "grid_shard"};
+const std::vector<std::string> kOnHosts = {"table_wise",    "row_wise",       "column_wise",
+                                           "data_parallel", "table_row_wise", "table_column_wise",
+                                           "grid_shard",    kMixed,           kPlanned};
+
 const std::vector<std::string> kAlone = {"table_wise", "data_parallel"};
-const std::vector<std::string> kTogether = {"table_wise", "row_wise", "column_wise", "planned"};
-const std::vector<std::string> kSmallTogether = {"table_wise", "row_wise", "column_wise", "data_parallel", "planned"};
+const std::vector<std::string> kTogether = {"table_wise", "row_wise", "column_wise", kPlanned};
+const std::vector<std::string> kSmallTogether = {"table_wise", "row_wise", "column_wise", "data_parallel", kPlanned};
 
 std::vector<Mix> all_mixes() {
   return {{"few large tables", 1, {4, 500000, 64, 512, 10}, {"table_wise"}},
@@ -53,12 +63,26 @@ std::vector<Mix> all_mixes() {
           {"long bags, skewed", 1, {8, 200000, 32, 128, 50, 1.1}, {"table_wise"}},
           {"two ranks, even", 2, {8, 100000, 32, 256, 10}, kTogether},
           {"two ranks, many small", 2, {40, 5000, 16, 128, 2, 1.05}, kSmallTogether},
-          {"two ranks, wide and skewed", 2, {3, 100000, 128, 256, 20, 1.2}, kTogether}};
+          {"two ranks, wide and skewed", 2, {3, 100000, 128, 256, 20, 1.2}, kTogether},
+          {"hosts, wide", kLaunched, {16, 1000, 64, 256, 4}, kOnHosts},
+          {"hosts, small messages", kLaunched, {16, 1000, 16, 32, 1}, kOnHosts},
+          {"hosts, few tables", kLaunched, {4, 4000, 128, 128, 8}, kOnHosts}};
 }
 
 ShardingPlan plan_of(const Runtime& runtime, const std::string& name, const SyntheticStep& step) {
-  if (name == "planned") return EmbeddingShardingPlanner(runtime, step.planner()).plan({step.module()}).plan;
-  return step.plan_of(workload_plan(runtime, step.module().tables, name, step.planner().topology));
+  const auto all = [&](const std::string& type) {
+    return workload_plan(runtime, step.module().tables, type, step.planner().topology);
+  };
+  if (name == kPlanned) return EmbeddingShardingPlanner(runtime, step.planner()).plan({step.module()}).plan;
+  if (name != kMixed) return step.plan_of(all(name));
+  std::vector<EmbeddingModuleShardingPlan> by_type;
+  for (const std::string& type : kInTurn) by_type.push_back(all(type));
+  EmbeddingModuleShardingPlan mixed;
+  for (size_t t = 0; t < step.module().tables.size(); ++t) {
+    const std::string& table = step.module().tables[t].name;
+    mixed.add(table, by_type[t % by_type.size()].at(table));
+  }
+  return step.plan_of(std::move(mixed));
 }
 
 // One plan's measurements over the rounds.
@@ -94,12 +118,25 @@ json stages_of(const PredictSubject& s, double steps) {
   return out;
 }
 
+PlannerOptions planner_options(const PredictBench& b, const ProcessGroup& group, const Machine& machine) {
+  PlannerOptions out;
+  out.topology = Topology::of(group.world_size(), group.local_world_size(), "cpu");
+  out.machine = machine;
+  out.joins = group.joins();
+  if (!b.network.empty()) out.network = network_of(b.network, group.local_world_size());
+  return out;
+}
+
 // The lines of one mix, from one rank.
 std::string run_mix(const PredictBench& b, const Mix& m, const Machine& machine, const RankEnvironment& where) {
   const Runtime runtime({{}, {}, true, b.common.threads});
-  const auto group = ProcessGroup::connect(runtime, where, {"auto", "{}", kDeadline});
-  const SyntheticStep step(m.model, m.ranks, machine);
-  const auto batches = step.batches(group->rank(), kPredictBatches);
+  CommConfig comm;
+  comm.timeout_s = kDeadline;
+  comm.join_exchanges = b.join;
+  const auto group = ProcessGroup::connect(runtime, where, group_options(comm, Device{}));
+  const int ranks = group->world_size();
+  const SyntheticStep step(m.model, planner_options(b, *group, machine));
+  const auto batches = step.batches(group->rank(), m.ranks == kLaunched ? kBatchesOnHosts : kPredictBatches);
   std::vector<PredictSubject> subjects;
   for (const std::string& plan : m.plans) subjects.push_back(subject_of(runtime, group, step, plan));
   std::vector<int> steps;
@@ -125,13 +162,16 @@ std::string run_mix(const PredictBench& b, const Mix& m, const Machine& machine,
       }
       subjects[i].trainer->take_losses();
       const Tensor us = Tensor::scalar(median_of(std::move(each)));
-      if (m.ranks > 1) group->all_reduce(us, ReduceOp::kMax, "round").wait();
+      if (ranks > 1) group->all_reduce(us, ReduceOp::kMax, "round").wait();
       subjects[i].us.push_back(us.item());
     }
   }
   json lines = json::array();
   for (size_t i = 0; i < subjects.size(); ++i) {
-    json line = result_line(m.name, m.ranks, subjects[i].plan, 1e6 * subjects[i].predicted.seconds, subjects[i].us);
+    const StepPrediction& predicted = subjects[i].predicted;
+    json line = result_line(m.name, ranks, subjects[i].plan, 1e6 * predicted.seconds, subjects[i].us);
+    if (m.ranks == kLaunched)
+      line.update({{"across_hosts_us", 1e6 * predicted.across_hosts}, {"bytes_across", predicted.bytes_across_hosts}});
     if (b.common.json) line["stages_us"] = stages_of(subjects[i], static_cast<double>(steps[i]) * b.common.rounds);
     lines.push_back(std::move(line));
   }
@@ -216,23 +256,60 @@ Machine machine_for(const PredictBench& b, int ranks) {
   return calibrated(options);
 }
 
+bool is_launched() { return RankEnvironment::from_environment().source != "single"; }
+
 bool parse_predict(const std::vector<std::string>& args, PredictBench* b) {
   Options options("bench predict", "[OPTIONS]");
   auto add = options.add_options();
   add("topology", po::value(&b->topology),
       "figures from tessera calibrate (default: they are measured before each mix)");
-  add("mixes", po::value(&b->mixes)->default_value(b->mixes), "numbers of the synthetic mixes, 1 to 6; 0: none");
+  add("mixes", po::value(&b->mixes),
+      "numbers of the synthetic mixes: 1 to 6 (all of them by default), 0 for none, or 7 to 9 on the ranks that a "
+      "launcher has started");
+  add("network", po::value(&b->network), "under a launcher: network between hosts, as in tessera plan --network");
+  add("join", po::value(&b->join)->default_value(b->join), "comm.join_exchanges: auto, always or never");
   add("config", po::value(&b->config), "also measure this job, on 1 and 2 ranks, with one epoch per round");
   add("set", po::value(&b->set)->composing(), "change a key of the config, as in section.key=value; may be repeated");
   add("quick", po::bool_switch(&b->quick), "calibrate in a few seconds, with rougher figures");
   if (!parse(options, args, &b->common)) return false;
   if (b->common.round_per_line)
     throw UsageError("--round-per-line is not for predict: its rounds cannot be told apart");
+  const bool launched = is_launched();
+  if (b->mixes.empty()) b->mixes = launched ? "7,8,9" : "1,2,3,4,5,6";
   for (const int64_t mix : integer_list("--mixes", b->mixes, 0)) {
     if (mix > std::ssize(all_mixes()))
       throw UsageError(str_cat("--mixes has ", mix, "; there are 1 to ", all_mixes().size()));
+    if (mix > 0 && (all_mixes()[static_cast<size_t>(mix - 1)].ranks == kLaunched) != launched)
+      throw UsageError(str_cat("--mixes has ", mix,
+                               launched ? ", which starts ranks itself: under a launcher choose 7, 8 or 9"
+                                        : ", whose ranks a launcher has to start: choose 1 to 6"));
   }
+  if (launched && !b->config.empty()) throw UsageError("--config starts ranks itself: leave it out under a launcher");
+  if (!launched && !b->network.empty())
+    throw UsageError("--network is for ranks on several hosts, which a launcher starts");
+  if (b->join != "auto" && b->join != "always" && b->join != "never")
+    throw UsageError(str_cat("--join ", b->join, ": choose auto, always or never"));
+  if (!b->network.empty()) (void)network_of(b->network, 1);  // throws for nonsense
   return true;
+}
+
+// The mixes on the ranks of a launcher, of which this is one. Without --topology, what a rank's own work costs is
+// typical, because ranks that are already there cannot calibrate alone.
+int run_launched(const PredictBench& b) {
+  const std::vector<Mix> mixes = all_mixes();
+  const Machine machine = b.topology.empty() ? Machine::typical("cpu") : load_machine(b.topology);
+  RankEnvironment where = RankEnvironment::from_environment();
+  Report report(b.common);
+  std::vector<json> lines;
+  for (const int64_t number : integer_list("--mixes", b.mixes, 0)) {
+    if (number == 0) continue;
+    for (const json& line : json::parse(run_mix(b, mixes[static_cast<size_t>(number - 1)], machine, where))) {
+      if (where.rank == 0) report.line(line);
+      lines.push_back(line);
+    }
+  }
+  if (where.rank == 0) report.line(bars_of(lines));
+  return 0;
 }
 
 int run_predict(const PredictBench& b) {
@@ -272,7 +349,7 @@ BenchRun bench_predict(const std::vector<std::string>& args, const CommonOptions
   PredictBench b;
   b.common = common;
   if (!parse_predict(args, &b)) return {};
-  return [b] { return run_predict(b); };
+  return [b] { return is_launched() ? run_launched(b) : run_predict(b); };
 }
 
 }  // namespace tessera::cli

@@ -1,6 +1,7 @@
 #include "bench/sharded_workload.h"
 
 #include <algorithm>
+#include <set>
 
 #include "bench/bench.h"
 #include "options.h"
@@ -23,6 +24,20 @@ std::vector<int64_t> rows_of(const ShardedWorkload& w) {
   std::vector<int64_t> rows(std::begin(kCriteoRows), std::end(kCriteoRows));
   for (int64_t& r : rows) r = std::min(r, n);
   return rows;
+}
+
+// Tables that do not use all ranks take turns: those on one rank by rank, the others by host.
+void take_turn(ParameterSharding& cut, size_t turn, const Topology& topology) {
+  const auto world = static_cast<size_t>(topology.world_size);
+  if (cut.shards.size() == 1) {
+    cut.shards[0].rank = static_cast<int>(turn % world);
+    return;
+  }
+  std::set<int> used;
+  for (const ShardMetadata& s : cut.shards) used.insert(s.rank);
+  if (used.size() == world) return;
+  const int first = static_cast<int>(turn % static_cast<size_t>(topology.hosts())) * topology.local_world_size;
+  for (ShardMetadata& s : cut.shards) s.rank = (s.rank + first) % topology.world_size;
 }
 
 }  // namespace
@@ -94,8 +109,7 @@ EmbeddingModuleShardingPlan workload_plan(const Runtime& runtime, const std::vec
     ShardingRequest request;
     request.sharding_type = sharding;
     ParameterSharding cut = make_sharding(runtime, tables[t], request, topology);
-    // Tables that stay whole on one rank go to the ranks in turn.
-    if (cut.shards.size() == 1) cut.shards[0].rank = static_cast<int>(t % static_cast<size_t>(topology.world_size));
+    take_turn(cut, t, topology);
     plan.add(tables[t].name, std::move(cut));
   }
   return plan;

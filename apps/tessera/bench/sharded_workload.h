@@ -64,7 +64,7 @@ void run_rounds(const CommonOptions& common, const ProcessGroup& control,
 // Tables t0, t1, ... with features f0, f1, ...; throws UsageError for impossible rows.
 std::vector<EmbeddingBagConfig> workload_tables(const ShardedWorkload& w);
 
-// A plan that gives every table to the sharder named in the workload; table-wise kinds assign tables to ranks in turn.
+// A plan that gives every table to the sharder named in the workload; tables that do not use all ranks take turns.
 EmbeddingModuleShardingPlan workload_plan(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
                                           const std::string& sharding, const Topology& topology);
 

@@ -21,14 +21,23 @@ std::vector<EmbeddingBagConfig> tables_of(const SyntheticModel& m) {
   return out;
 }
 
+PlannerOptions on_one_host(int ranks, const Machine& machine) {
+  PlannerOptions out;
+  out.topology = Topology::of(ranks, ranks, "cpu");
+  out.machine = machine;
+  return out;
+}
+
 }  // namespace
 
 SyntheticStep::SyntheticStep(SyntheticModel model, int ranks, const Machine& machine)
+    : SyntheticStep(std::move(model), on_one_host(ranks, machine)) {}
+
+SyntheticStep::SyntheticStep(SyntheticModel model, PlannerOptions planner)
     : model_(std::move(model)),
-      module_{kCollectionPath, PlannerModule::Kind::kEmbeddingBagCollection, tables_of(model_), 0} {
-  planner_.topology = Topology::of(ranks, ranks, "cpu");
+      module_{kCollectionPath, PlannerModule::Kind::kEmbeddingBagCollection, tables_of(model_), 0},
+      planner_(std::move(planner)) {
   planner_.batch_size = model_.batch;
-  planner_.machine = machine;
   for (const EmbeddingBagConfig& t : module_.tables) {
     ParameterConstraints& c = planner_.constraints[t.name];
     c.pooling_factors = {static_cast<double>(model_.pooling)};
@@ -53,7 +62,8 @@ DenseWork SyntheticStep::dense() const {
 
 ShardingPlan SyntheticStep::plan_of(EmbeddingModuleShardingPlan tables) const {
   ShardingPlan plan;
-  plan.world_size = plan.local_world_size = planner_.topology.world_size;
+  plan.world_size = planner_.topology.world_size;
+  plan.local_world_size = planner_.topology.local_world_size;
   plan.modules = {{module_.path, std::move(tables)}};
   return plan;
 }

@@ -24,7 +24,9 @@ struct SyntheticModel {
 // A model, and what the planner and predict_step need to know about it.
 class SyntheticStep {
  public:
-  SyntheticStep(SyntheticModel model, int ranks, const Machine& machine);
+  // `planner` has the topology, its figures and the transport's rules; the model adds the rest.
+  SyntheticStep(SyntheticModel model, PlannerOptions planner);
+  SyntheticStep(SyntheticModel model, int ranks, const Machine& machine);  // ranks of one host
 
   const SyntheticModel& model() const { return model_; }
   const PlannerModule& module() const { return module_; }
