@@ -17,7 +17,9 @@ namespace {
 using json = nlohmann::ordered_json;
 
 constexpr double kMs = 1e3, kMib = 1048576, kGib = 1073741824, kDay = 86400;
-constexpr double kMessageSeconds = 20e-6;  // of a network whose latency nobody states
+constexpr double kDelay = 20e-6;           // of a network whose delay nobody states
+constexpr double kMessageSeconds = 6e-6;   // of a rank that sends one message over TCP and receives one (docs/scale.md)
+constexpr double kPayload = 1448. / 1538;  // share of a link's bits that is left by TCP's and Ethernet's headers
 constexpr double kPays = 0.5;  // ranks pay if they add at least this part of what they would add without exchanges
 
 PlannerOptions options_of(const ScaleJob& job, int ranks, int64_t batch) {
@@ -153,7 +155,7 @@ LinkFigures network_of(const std::string& text, int ranks_per_host) {
   std::istringstream in(text);
   const auto refuse = [&] {
     throw UsageError(str_cat("--network ", text,
-                             ": give the bandwidth of a host and, if known, the time of a message, such as 100Gbit or "
+                             ": give the bandwidth of a host and, if known, the delay of a message, such as 100Gbit or "
                              "25Gbit,50us, or a topology file"));
   };
   if (unit == std::string::npos || !(in >> speed)) {
@@ -166,15 +168,16 @@ LinkFigures network_of(const std::string& text, int ranks_per_host) {
   }
   std::string bit;
   if (!(in >> prefix) || (prefix != 'G' && prefix != 'M') || !std::getline(in, bit, ',') || bit != "bit") refuse();
-  double message = kMessageSeconds;
+  double delay = kDelay;
   if (std::string word; std::getline(in, word)) {
-    std::istringstream latency(word);
+    std::istringstream stated(word);
     std::string of;
-    if (!(latency >> message >> of) || !latency.eof() || (of != "us" && of != "ms")) refuse();
-    message *= of == "us" ? 1e-6 : 1e-3;
+    if (!(stated >> delay >> of) || !stated.eof() || (of != "us" && of != "ms")) refuse();
+    delay *= of == "us" ? 1e-6 : 1e-3;
   }
-  if (!(speed > 0) || !(message > 0)) refuse();
-  return LinkFigures::of_network(speed * (prefix == 'G' ? 1e9 : 1e6) / 8 / ranks_per_host, message);
+  if (!(speed > 0) || !(delay > 0)) refuse();
+  return LinkFigures::of_network(kPayload * speed * (prefix == 'G' ? 1e9 : 1e6) / 8 / ranks_per_host, delay,
+                                 kMessageSeconds);
 }
 
 std::vector<ScaledWorld> scale(const ScaleJob& job, const std::vector<int>& worlds) {

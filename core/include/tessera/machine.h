@@ -181,11 +181,17 @@ struct LinkFigures {
   Curve all_to_all;     // over the bytes that one rank sends
   Curve all_reduce;     // over the bytes of the tensor
   double wait = 0;      // seconds that ranks with equal work wait for each other, per second of work
-  // A network between hosts as its makers state it: a rank sends `bytes_per_second`, and a message takes
-  // `message_seconds` beside. kInvalidArgument: not positive.
-  static LinkFigures of_network(double bytes_per_second, double message_seconds);
+  // Seconds that a message is on its way while others are, too; part of the curves' first points. The rest of these
+  // points is the ranks' own time for their messages. These are the latency and the overhead of LogP (Culler et al.,
+  // 1993). 0: not known, and each message counts all of the first point.
+  double delay = 0;
+  // A network between hosts as its makers state it: a rank sends `bytes_per_second`, a message arrives `delay` later,
+  // and it takes its ranks `message_seconds`. kInvalidArgument: not positive, except that the delay may be 0.
+  static LinkFigures of_network(double bytes_per_second, double delay, double message_seconds);
   // Scales to other group sizes: messages take as long as measured, but their number changes.
   double all_to_all_at(int group, double bytes) const;
+  // A reduction has two exchanges, of parts and of their sums. Large groups send fewer messages in more rounds, if that
+  // takes less time.
   double all_reduce_at(int group, double bytes) const;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "wiring/messages.h"
 
@@ -24,12 +25,21 @@ ExchangeModel::ExchangeModel(const Topology& topology, const Machine& machine, c
   }
 }
 
+double ExchangeModel::busiest_host(const std::vector<double>& bytes) const {
+  const int local = topology_.local_world_size;
+  double most = 0;
+  for (auto first = bytes.begin(); first != bytes.end(); first += local)
+    most = std::max(most, std::accumulate(first, first + local, 0.0));
+  return most / local;
+}
+
 Exchanged ExchangeModel::direct(const Crossing& sent) const {
   Exchanged out;
   const int local = topology_.local_world_size;
-  if (local > 1) out.in_host = machine_.intra_host->all_to_all_at(local, most(sent.in_host));
-  if (topology_.hosts() > 1)
-    out.across = machine_.inter_host->all_to_all_at(topology_.world_size - local + 1, most(sent.across));
+  const double in_host = most(sent.in_host),
+               across = std::max(busiest_host(sent.across), busiest_host(sent.from_across));
+  if (local > 1 && in_host > 0) out.in_host = machine_.intra_host->all_to_all_at(local, in_host);
+  if (across > 0) out.across = machine_.inter_host->all_to_all_at(topology_.world_size - local + 1, across);
   return out;
 }
 
@@ -63,6 +73,7 @@ std::vector<Crossing> ExchangeModel::by_way(const Together& all, JoinExchanges j
     for (size_t rank = 0; rank < one->across.size(); ++rank) {
       same->in_host[rank] += one->in_host[rank];
       same->across[rank] += one->across[rank];
+      same->from_across[rank] += one->from_across[rank];
     }
     same->largest = std::max(same->largest, one->largest);
   }
@@ -126,7 +137,10 @@ Exchanged ExchangeModel::along(const Reach& reach, const std::vector<double>& by
 
 Exchanged ExchangeModel::all_reduce(double bytes) const {
   if (topology_.world_size == 1 || bytes <= 0) return {};
-  if (topology_.hosts() > 1) return {.across = machine_.inter_host->all_reduce_at(topology_.world_size, bytes)};
+  // The parts for ranks of the same host do not cross.
+  const double world = topology_.world_size, crossing = (world - topology_.local_world_size) / (world - 1);
+  if (topology_.hosts() > 1)
+    return {.across = machine_.inter_host->all_reduce_at(topology_.world_size, crossing * bytes)};
   return {.in_host = machine_.intra_host->all_reduce_at(topology_.world_size, bytes)};
 }
 

@@ -12,8 +12,9 @@ namespace tessera {
 // The bytes of one exchange, by rank and link.
 struct Crossing {
   std::vector<double> in_host, across;
-  double largest = 0;     // between two ranks, of what may be joined
-  bool two_hops = false;  // of rows: those inside a host are summed there, in a hop of their own
+  std::vector<double> from_across;  // received from other hosts
+  double largest = 0;               // between two ranks, of what may be joined
+  bool two_hops = false;            // of rows: those inside a host are summed there, in a hop of their own
 };
 
 // Seconds of exchanges, by link.
@@ -32,7 +33,8 @@ class ExchangeModel {
   // Both outlive the object.
   ExchangeModel(const Topology& topology, const Machine& machine, const Joins& joins);
 
-  // All ranks exchange; the one that sends or receives most decides.
+  // All ranks exchange. The rank that sends most decides inside hosts, and the host that sends or receives most decides
+  // between them, because its ranks share a link. Nothing takes no time.
   Exchanged direct(const Crossing& sent) const;
   // Collections whose exchanges are in flight together: those that go the same way count as one message for each rank.
   using Together = std::vector<const Crossing*>;
@@ -59,6 +61,7 @@ class ExchangeModel {
   Exchanged headers(double block) const;
   int64_t inline_payload(const Crossing& ids) const;  // 0: payloads follow, if there are any
   bool joins(JoinExchanges join, const Crossing& sent) const;
+  double busiest_host(const std::vector<double>& bytes) const;  // bytes of one of its ranks, on the mean
   // Adds up what goes the same way, by `join`.
   std::vector<Crossing> by_way(const Together& all, JoinExchanges join) const;
   Exchanged rows_one_way(const Crossing& sent) const;

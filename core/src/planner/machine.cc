@@ -96,11 +96,9 @@ constexpr std::pair<int32_t, const char*> kTypical[] = {{kDLCPU, "cpu"}, {kDLCUD
        "\": give a topology file that has them, made by tessera calibrate --save");
 }
 
-// A message's fixed cost counts once for each other rank.
-double grown(const Curve& curve, double messages, double bytes) {
-  if (curve.points().empty()) return 0;
-  return curve.at(bytes) + curve.points().front().second * std::max(messages - 1, -0.9);
-}
+double fixed_of(const Curve& curve) { return curve.points().empty() ? 0 : curve.points().front().second; }
+
+double more_messages(double messages) { return std::max(messages - 1, -0.9); }
 
 }  // namespace
 
@@ -129,25 +127,36 @@ tsr_machine KernelFigures::raw() const {
           run_forward,         run_backward};
 }
 
-LinkFigures LinkFigures::of_network(double bytes_per_second, double message_seconds) {
-  if (!(bytes_per_second > 0 && message_seconds > 0))
+LinkFigures LinkFigures::of_network(double bytes_per_second, double delay, double message_seconds) {
+  if (!(bytes_per_second > 0 && delay >= 0 && message_seconds > 0))
     fail(Code::kInvalidArgument, "a network has a positive bandwidth and a positive time for a message");
+  const double fixed = delay + message_seconds;
   // Each of two ranks sends half of a tensor twice to reduce it.
-  const Curve curve = line(message_seconds, 1 / bytes_per_second);
-  return {.backend = "stated", .ranks = 2, .all_to_all = curve, .all_reduce = curve};
+  return {.backend = "stated",
+          .ranks = 2,
+          .all_to_all = line(fixed, 1 / bytes_per_second),
+          .all_reduce = line(2 * fixed, 1 / bytes_per_second),
+          .delay = delay};
 }
 
 double LinkFigures::all_to_all_at(int group, double bytes) const {
   if (group <= 1) return 0;
-  return grown(all_to_all, static_cast<double>(group - 1) / std::max(1, ranks - 1), bytes);
+  const double messages = static_cast<double>(group - 1) / std::max(1, ranks - 1);
+  return all_to_all.at(bytes) + std::max(0.0, fixed_of(all_to_all) - delay) * more_messages(messages);
 }
 
 double LinkFigures::all_reduce_at(int group, double bytes) const {
   if (group <= 1) return 0;
   // Each rank sends 2 (n - 1) / n of the tensor, whatever the algorithm.
   const auto part = [](double n) { return (n - 1) / n; };
-  return grown(all_reduce, std::log2(group) / std::log2(std::max(2, ranks)),
-               bytes * part(group) / part(std::max(2, ranks)));
+  const int measured = std::max(2, ranks);
+  const double fixed = fixed_of(all_reduce);
+  double more = fixed * more_messages(std::log2(group) / std::log2(measured));
+  if (delay > 0 && group > measured) {
+    const double messages = static_cast<double>(group - 1) / (measured - 1);
+    more = std::min(more, std::max(0.0, fixed - 2 * delay) * more_messages(messages));
+  }
+  return all_reduce.at(bytes * part(group) / part(measured)) + more;
 }
 
 namespace {

@@ -79,11 +79,13 @@ json write(const Curve& curve) {
 }
 
 json write(const LinkFigures& link) {
-  return {{"backend", link.backend},
-          {"ranks", link.ranks},
-          {"all_to_all_us", write(link.all_to_all)},
-          {"all_reduce_us", write(link.all_reduce)},
-          {"wait", rounded(link.wait)}};
+  json out{{"backend", link.backend},
+           {"ranks", link.ranks},
+           {"all_to_all_us", write(link.all_to_all)},
+           {"all_reduce_us", write(link.all_reduce)},
+           {"wait", rounded(link.wait)}};
+  if (link.delay > 0) out["delay_us"] = rounded(link.delay * kPerUs);
+  return out;
 }
 
 json write(const KernelFigures& kernel) {
@@ -130,6 +132,8 @@ LinkFigures link_from(const JsonObject& from) {
                   .all_to_all = curve_from(from, "all_to_all_us"),
                   .all_reduce = curve_from(from, "all_reduce_us")};
   if (from.has("wait")) out.wait = from.within("wait", 0.0, 1e3);
+  if (from.has("delay_us"))
+    out.delay = from.within("delay_us", 0.0, out.all_to_all.points().front().second * kPerUs) / kPerUs;
   return out;
 }
 

@@ -60,6 +60,15 @@ TEST(Link, ManyRanksSendMoreMessages) {
   EXPECT_GT(link.all_reduce_at(4, 1e6), 2e-3);
 }
 
+TEST(Link, MessagesShareADelay) {
+  const LinkFigures link = LinkFigures::of_network(1e9, 1e-3, 1e-6);
+  EXPECT_NEAR(link.all_to_all_at(2, 64), 1.001e-3, 1e-7);
+  EXPECT_NEAR(link.all_to_all_at(16, 64), 1.015e-3, 1e-7);
+  // Two exchanges, each rank with each other one, or rounds if those take less time.
+  EXPECT_NEAR(link.all_reduce_at(16, 64), 2 * 1.015e-3, 1e-6);
+  EXPECT_NEAR(LinkFigures::of_network(1e9, 1e-6, 1e-6).all_reduce_at(1024, 64), 10 * 4e-6, 1e-6);
+}
+
 TEST(RowCost, ReadsTheGridAndBetweenIt) {
   const Machine m = complete();
   const tsr_machine raw = m.kernels[0].raw();
@@ -115,6 +124,7 @@ TEST(RowCost, AnUpdateFindsTheRowWhereItsLookupHasLeftIt) {
 TEST(Machine, FileFormKeepsEveryFigure) {
   Machine before = complete();
   before.intra_host->wait = 0.125;
+  before.intra_host->delay = 1e-8;
   before.dense.backward = {{1e-6, 2e-7, 3e-8, 4e-9, 5e-10}};
   const Machine after = Machine::from_json(before.json(), "test");
   EXPECT_EQ(after.json(), before.json());
@@ -129,6 +139,7 @@ TEST(Machine, FileFormKeepsEveryFigure) {
   EXPECT_NEAR(after.dense.update.seconds.bytes, before.dense.update.seconds.bytes, 1e-15);
   EXPECT_NEAR(after.dense.backward.seconds.samples, 3e-8, 1e-15);
   EXPECT_EQ(after.intra_host->wait, 0.125);
+  EXPECT_EQ(after.intra_host->delay, 1e-8);
 }
 
 TEST(Machine, WaitingNeedNotBeSaid) {

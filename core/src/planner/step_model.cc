@@ -75,6 +75,7 @@ class StepModel {
     for (Crossing* crossing : {&c.ids, &c.rows, &c.gradients, &c.marks}) {
       crossing->in_host.resize(ranks_.size());
       crossing->across.resize(ranks_.size());
+      crossing->from_across.resize(ranks_.size());
     }
   }
 
@@ -183,7 +184,8 @@ class StepModel {
                  reduced = costs_.data_parallel_bytes(t.load, share, world());
     if (rank == 0) c.reduced_bytes += reduced;
     c.marks.in_host[rank] += marks * (topology_.local_world_size - 1);
-    c.marks.across[rank] += marks * (world() - topology_.local_world_size);
+    for (auto* across : {&c.marks.across, &c.marks.from_across})
+      (*across)[rank] += marks * (world() - topology_.local_world_size);
     out.lookup[rank] += cost.forward;
     out.update[rank] += cost.backward + machine_.data_parallel.of(work);
     if (ranks_.size() > 1) out.bytes[rank] += marks * (world() - 1) + 2 * reduced * (world() - 1) / world();
@@ -244,7 +246,9 @@ class StepModel {
     }
     void send(Crossing& to, int rank, double bytes) const {
       const int local = model_.topology_.local_world_size;
-      (rank / local == own_.rank / local ? to.in_host : to.across)[own_.rank] += bytes;
+      const bool crosses = rank / local != own_.rank / local;
+      (crosses ? to.across : to.in_host)[own_.rank] += bytes;
+      if (crosses) to.from_across[rank] += bytes;
     }
     // All that the rank has for a home comes together.
     void join(int home, double bytes) {

@@ -247,12 +247,12 @@ TEST_F(StepModelTest, ExchangesAcrossHostsAreToldApart) {
   EXPECT_GT(slow.imbalance, 0);  // ranks 2 and 3 hold nothing
 
   // The network that the options state replaces the machine's, which takes 10 ns for a byte.
-  o.network = LinkFigures::of_network(1e9, 1e-12);
+  o.network = LinkFigures::of_network(1e9, 0, 1e-12);
   const StepPrediction fast = predict_step(runtime_, o, {m}, plan);
   EXPECT_LT(fast.across_hosts, slow.across_hosts / 5);
   EXPECT_NEAR(fast.exchanges - fast.across_hosts, slow.exchanges - slow.across_hosts, 1e-12);
   EXPECT_EQ(fast.bytes_across_hosts, slow.bytes_across_hosts);
-  EXPECT_THROW(LinkFigures::of_network(0, 1e-6), Error);
+  EXPECT_THROW(LinkFigures::of_network(0, 0, 1e-6), Error);
 
   const PlannerOptions one_host = options(4, 4);
   const StepPrediction near = predict_step(runtime_, one_host, {m}, plan_of(m, one_host.topology, 0));
@@ -260,10 +260,39 @@ TEST_F(StepModelTest, ExchangesAcrossHostsAreToldApart) {
   EXPECT_EQ(near.bytes_across_hosts, 0);
 }
 
+// Messages to all ranks are on their way at once, and only what is sent crosses.
+TEST_F(StepModelTest, ADelayCountsOnceForEachExchange) {
+  PlannerOptions o = options(16, 4);
+  const PlannerModule m = module_of(16, 1000, 16);
+  const auto across = [&](double delay, ParameterSharding::Combine combine) {
+    o.network = LinkFigures::of_network(1e9, delay, 1e-9);
+    return predict_step(runtime_, o, {m}, plan_of(m, o.topology, 0, combine)).across_hosts;
+  };
+  using Combine = ParameterSharding::Combine;
+  for (const auto& [combine, delays] : {std::pair(Combine::kConcat, 3), std::pair(Combine::kDataParallel, 4)})
+    EXPECT_NEAR(across(1e-3, combine) - across(0, combine), delays * 1e-3, 1e-8);
+}
+
+// The ranks of a host share its link, in each direction.
+TEST_F(StepModelTest, TheBusiestHostDecidesBetweenHosts) {
+  PlannerOptions o = options(8, 2);
+  o.network = LinkFigures::of_network(1e9, 0, 1e-12);
+  o.batch_size = 1000;
+  const auto across = [&](int64_t tables) {
+    const PlannerModule m = module_of(tables, 1000, 16);
+    return predict_step(runtime_, o, {m}, plan_of(m, o.topology, 0));
+  };
+  // One table is on rank 0, two are on ranks 0 and 1 of the same host: twice as much on its link.
+  const StepPrediction one = across(1), two = across(2);
+  EXPECT_NEAR(stage(two, 0, "exchange rows"), 2 * stage(one, 0, "exchange rows"), 1e-9);
+  // Rank 0's rows for six ranks of other hosts take half a host's time, as its rank 1 sends nothing.
+  EXPECT_NEAR(stage(one, 0, "exchange rows"), 6 * 1000 * 16 * 4 / 2 * 1e-9 + 1000 * 16 * 4 * 1e-9, 1e-7);
+}
+
 // Two ranks have 64 bytes for each other for each sample. A message takes much longer than its bytes.
 TEST_F(StepModelTest, SmallRowsOfManyRanksAreJoined) {
   PlannerOptions o = options(32, 8);
-  o.network = LinkFigures::of_network(1e9, 20e-6);
+  o.network = LinkFigures::of_network(1e9, 0, 20e-6);
   const PlannerModule m = module_of(32, 1000, 16);
   const ShardingPlan plan = plan_of(m, o.topology, 0);
   const auto predict = [&](JoinExchanges join, int64_t batch) {
