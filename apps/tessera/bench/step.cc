@@ -9,6 +9,7 @@
 #include "bench/sharded_workload.h"
 #include "options.h"
 #include "tessera/sharded_modules.h"
+#include "tessera/train_job.h"
 
 namespace tessera::cli {
 namespace {
@@ -17,7 +18,7 @@ namespace po = boost::program_options;
 using json = nlohmann::ordered_json;
 
 struct StepBench : ShardedBench {
-  std::string optimizer = "exact_rowwise_adagrad";
+  std::string optimizer = "exact_rowwise_adagrad", join = "auto";  // lists right after parsing
 };
 
 constexpr int kStepBatches = 16;
@@ -115,6 +116,7 @@ class StepSubject {
               {"L", b_.workload.pooling},  {"sharding", b_.workload.sharding},
               {"optimizer", b_.optimizer}, {"kernel", b_.kernel},
               {"backend", b_.backend},     {"threads", b_.common.threads}};
+    if (b_.join != "auto") line["join"] = b_.join;
     add_times(&line, "us", steps_);
     line.update({{"kernel_us", kernel},
                  {"exchange_us", exchange},
@@ -164,19 +166,25 @@ class StepSubject {
 void run_rank(const StepBench& b, const RankEnvironment& where) {
   const Runtime runtime({{}, {}, true, b.common.threads});
   const auto tables = [](const ShardedBench& one) { return workload_tables(one.workload); };
-  std::map<std::string, std::shared_ptr<ProcessGroup>> groups;  // per backend
-  std::map<int64_t, std::vector<KeyedJaggedTensor>> batches;    // per batch size
-  std::shared_ptr<ProcessGroup> control;                        // coordinates the rounds; the first transport's group
+  std::map<std::pair<std::string, std::string>, std::shared_ptr<ProcessGroup>> groups;  // per backend and join
+  std::map<int64_t, std::vector<KeyedJaggedTensor>> batches;                            // per batch size
+  std::shared_ptr<ProcessGroup> control;  // coordinates the rounds; the first transport's group
   std::vector<std::unique_ptr<StepSubject>> subjects;
   for (const ShardedBench& one : alternatives(b)) {
-    std::shared_ptr<ProcessGroup>& group = groups[one.backend];
-    if (!group) group = ProcessGroup::connect(runtime, where, {one.backend, "{}", b.common.deadline_s(60)});
-    if (!control) control = group;
     auto& of_size = batches[one.workload.batch];
     if (of_size.empty()) of_size = workload_batches(tables(one), one.workload, where.rank, kStepBatches);
-    for (const std::string& optimizer : text_list("--optimizer", b.optimizer)) {
-      subjects.push_back(
-          std::make_unique<StepSubject>(runtime, StepBench{one, optimizer}, group, tables(one), of_size));
+    for (const std::string& join : text_list("--join", b.join)) {
+      std::shared_ptr<ProcessGroup>& group = groups[{one.backend, join}];
+      CommConfig comm;
+      comm.backend = one.backend;
+      comm.join_exchanges = join;
+      comm.timeout_s = b.common.deadline_s(60);
+      if (!group) group = ProcessGroup::connect(runtime, where, group_options(comm, Device{}));
+      if (!control) control = group;
+      for (const std::string& optimizer : text_list("--optimizer", b.optimizer)) {
+        subjects.push_back(
+            std::make_unique<StepSubject>(runtime, StepBench{one, optimizer, join}, group, tables(one), of_size));
+      }
     }
   }
   run_rounds(b.common, *control, subjects);
@@ -191,9 +199,15 @@ BenchRun bench_step(const std::vector<std::string>& args, const CommonOptions& c
   Options options("bench step", "[OPTIONS]");
   options.add_options()("optimizer", po::value(&b.optimizer)->default_value(b.optimizer),
                         "fused optimizers, separated by commas");
+  options.add_options()("join", po::value(&b.join)->default_value(b.join),
+                        "comm.join_exchanges: auto, always or never, or several, separated by commas");
   b.steps_per_round = 50;
   if (!parse(options, args, &b)) return {};
   (void)text_list("--optimizer", b.optimizer);  // throws for a list with an empty item
+  for (const std::string& join : text_list("--join", b.join)) {
+    if (join != "auto" && join != "always" && join != "never")
+      throw UsageError(str_cat("--join ", join, ": choose auto, always or never"));
+  }
   return [b] {
     run_bench(b.nproc, b.common.deadline_s(3600), [&](const RankEnvironment& where) { run_rank(b, where); });
     return 0;

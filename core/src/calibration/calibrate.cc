@@ -37,7 +37,11 @@ Machine calibrate(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& g
   if (group->world_size() > 1) say("exchanges");
   const auto host = group->split(group->rank() / local);
   if (local > 1) m.intra_host = measure_link(*host, trials);
-  if (hosts > 1) m.inter_host = measure_link(*group->split(group->rank() % local), trials);
+  if (hosts > 1) {
+    const auto across = group->split(group->rank() % local);
+    m.inter_host = measure_link(*across, trials);
+    m.inter_host->delay = measure_delay(*across, trials, *m.inter_host);
+  }
   say("steps");
   measure_steps(runtime, host, trials, &m);
   group->barrier("calibrated");

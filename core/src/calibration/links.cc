@@ -1,4 +1,6 @@
 // Measures the time of collectives over their size.
+#include <algorithm>
+
 #include "calibration/parts.h"
 
 namespace tessera {
@@ -25,6 +27,24 @@ LinkFigures measure_link(const ProcessGroup& group, const Trials& trials) {
   out.all_to_all = Curve(std::move(all_to_all));
   out.all_reduce = Curve(std::move(all_reduce));
   return out;
+}
+
+double measure_delay(const ProcessGroup& group, const Trials& trials, const LinkFigures& link) {
+  constexpr int kTogether = 4;
+  constexpr int64_t kElements = 4;
+  const auto ranks = static_cast<size_t>(group.world_size());
+  std::vector<int64_t> counts(ranks, kElements);
+  counts[static_cast<size_t>(group.rank())] = 0;
+  const Tensor send = Tensor::zeros({kElements * (group.world_size() - 1)});
+  std::vector<Tensor> recv;
+  for (int i = 0; i < kTogether; ++i) recv.push_back(send.clone());
+  const double together = trials.time_together([&] {
+    std::vector<Work> works;
+    for (const Tensor& to : recv) works.push_back(group.all_to_all_v(send, counts, to, counts, "calibrate"));
+    for (Work& work : works) work.wait();
+  });
+  const double one = link.all_to_all.points().front().second;
+  return std::clamp((kTogether * one - together) / (kTogether - 1), 0.0, one);
 }
 
 }  // namespace tessera

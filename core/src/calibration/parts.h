@@ -15,6 +15,8 @@ KernelFigures measure_kernel(const Runtime& runtime, const CalibrationOptions& o
 
 // Measures collectives of several sizes. The group has at least two ranks.
 LinkFigures measure_link(const ProcessGroup& group, const Trials& trials);
+// The part of a small exchange that exchanges in flight at once share: n of them take delay + n * the rest.
+double measure_delay(const ProcessGroup& group, const Trials& trials, const LinkFigures& link);
 
 // Measures the stages inside whole steps. `machine` already has figures of a kernel, of dense layers and of the link
 // inside the host, which come from loops over each of them. This function corrects them, and adds those of the core's

@@ -21,9 +21,9 @@ constexpr double kPerSecond = 1000;   // of what a topology says per millisecond
 constexpr double kLaunch = 10 * kUs;  // of a device kernel, or a small collective
 
 // fixed + size * per_unit, in steps small enough for a curve.
-Curve line(double fixed, double per_unit) {
+Curve line(double fixed, double per_unit, double step = 4) {
   std::vector<std::pair<double, double>> points;
-  for (double size = 64; size < 1e13; size *= 4) points.emplace_back(size, fixed + size * per_unit);
+  for (double size = 64; size < 1e13; size *= step) points.emplace_back(size, fixed + size * per_unit);
   return Curve(std::move(points));
 }
 
@@ -130,12 +130,13 @@ tsr_machine KernelFigures::raw() const {
 LinkFigures LinkFigures::of_network(double bytes_per_second, double delay, double message_seconds) {
   if (!(bytes_per_second > 0 && delay >= 0 && message_seconds > 0))
     fail(Code::kInvalidArgument, "a network has a positive bandwidth and a positive time for a message");
+  constexpr double kStep = 1.5;  // between its points the curve is less than 1 % off the line
   const double fixed = delay + message_seconds;
   // Each of two ranks sends half of a tensor twice to reduce it.
   return {.backend = "stated",
           .ranks = 2,
-          .all_to_all = line(fixed, 1 / bytes_per_second),
-          .all_reduce = line(2 * fixed, 1 / bytes_per_second),
+          .all_to_all = line(fixed, 1 / bytes_per_second, kStep),
+          .all_reduce = line(2 * fixed, 1 / bytes_per_second, kStep),
           .delay = delay};
 }
 
