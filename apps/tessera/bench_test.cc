@@ -22,15 +22,19 @@ struct Result {
 };
 
 // `streams` is a redirection that includes or drops standard error.
-Result run(const std::string& arguments, const std::string& streams = "") {
+Result run_program(const std::string& arguments, const std::string& streams = "") {
   Result result;
-  std::FILE* pipe = popen((std::string(TESSERA_PROGRAM) + " bench " + arguments + streams).c_str(), "r");
+  std::FILE* pipe = popen((std::string(TESSERA_PROGRAM) + " " + arguments + streams).c_str(), "r");
   if (pipe == nullptr) return result;
   char buffer[4096];
   while (const size_t n = std::fread(buffer, 1, sizeof(buffer), pipe)) result.text.append(buffer, n);
   const int status = pclose(pipe);
   result.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return result;
+}
+
+Result run(const std::string& arguments, const std::string& streams = "") {
+  return run_program("bench " + arguments, streams);
 }
 
 std::vector<json> parsed(const std::string& text) {
@@ -461,6 +465,45 @@ TEST(BenchPlan, SmallTablesOnEachDevice) {
   const Result wrong = run("plan --sizes 40", " 2>&1");
   EXPECT_EQ(wrong.status, 2);
   EXPECT_NE(wrong.text.find("TABLESxRANKS"), std::string::npos) << wrong.text;
+}
+
+// Four ranks of one machine as two hosts.
+TEST(BenchPredict, OnHostsThatALauncherHasStarted) {
+  const std::string bench = "LOCAL_RANK=$((RANK % 2)) LOCAL_WORLD_SIZE=2 exec " TESSERA_PROGRAM
+                            " bench predict --mixes 8 --network 10Gbit,100us --join always --rounds 1 --json";
+  const Result result = run_program("launch -n 4 -- sh -c '" + bench + "'");
+  ASSERT_EQ(result.status, 0) << result.text;
+  std::vector<json> plans;
+  for (const json& line : parsed(result.text)) {
+    if (line.at("bench") == "predict") plans.push_back(line);
+  }
+  ASSERT_EQ(plans.size(), 9u) << result.text;
+  for (const json& line : plans) {
+    EXPECT_EQ(line.at("ranks"), 4);
+    // Headers, rows and gradients, or those of data-parallel tables, and the dense gradients' two exchanges.
+    EXPECT_GT(line.at("across_hosts_us"), 4 * 100) << line;
+    EXPECT_GT(line.at("bytes_across"), 0) << line;
+  }
+}
+
+TEST(BenchPredict, WhatCannotBeIsOneSentence) {
+  for (const auto& [arguments, named] : {std::pair("--mixes 7", "whose ranks a launcher has to start"),
+                                         {"--mixes 99", "there are 1 to 9"},
+                                         {"--network 1Gbit", "--network is for ranks on several hosts"},
+                                         {"--join sometimes", "--join sometimes: choose auto, always or never"}}) {
+    const Result result = run(std::string("predict ") + arguments, " 2>&1");
+    EXPECT_EQ(result.status, 2) << arguments;
+    EXPECT_NE(result.text.find(named), std::string::npos) << result.text;
+  }
+}
+
+TEST(BenchStep, JoinedAndDirectExchangesAreCompared) {
+  const auto lines = lines_of(
+      "step --nproc 4 --tables 4 --rows 40 --dim 8 --batch 8 --steps 2 --optimizer exact_sgd --join never,always");
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0].at("join"), "never");
+  EXPECT_EQ(lines[1].at("join"), "always");
+  EXPECT_EQ(run("step --join sometimes", " 2>&1").status, 2);
 }
 
 TEST(BenchStep, ListsAreComparedWithOneAnother) {
