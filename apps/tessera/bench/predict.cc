@@ -31,7 +31,7 @@ constexpr double kBar = 0.25;
 
 struct PredictBench {
   CommonOptions common;
-  std::string topology, config, mixes, network, join = "auto";
+  std::string topology, config, mixes, network, plans, join = "auto";
   std::vector<std::string> set;
   bool quick = false;
 };
@@ -71,7 +71,10 @@ std::vector<Mix> all_mixes() {
 
 ShardingPlan plan_of(const Runtime& runtime, const std::string& name, const SyntheticStep& step) {
   const auto all = [&](const std::string& type) {
-    return workload_plan(runtime, step.module().tables, type, step.planner().topology);
+    const Topology& topology = step.planner().topology;
+    constexpr int64_t kColumnShards = 4;
+    const int64_t least = topology.hosts() > 1 ? step.model().dim / kColumnShards : 0;
+    return workload_plan(runtime, step.module().tables, type, topology, least);
   };
   if (name == kPlanned) return EmbeddingShardingPlanner(runtime, step.planner()).plan({step.module()}).plan;
   if (name != kMixed) return step.plan_of(all(name));
@@ -138,7 +141,8 @@ std::string run_mix(const PredictBench& b, const Mix& m, const Machine& machine,
   const SyntheticStep step(m.model, planner_options(b, *group, machine));
   const auto batches = step.batches(group->rank(), m.ranks == kLaunched ? kBatchesOnHosts : kPredictBatches);
   std::vector<PredictSubject> subjects;
-  for (const std::string& plan : m.plans) subjects.push_back(subject_of(runtime, group, step, plan));
+  for (const std::string& plan : b.plans.empty() ? m.plans : text_list("--plans", b.plans))
+    subjects.push_back(subject_of(runtime, group, step, plan));
   std::vector<int> steps;
   for (PredictSubject& s : subjects) {
     for (const Batch& batch : batches) s.trainer->step(batch);
@@ -267,6 +271,8 @@ bool parse_predict(const std::vector<std::string>& args, PredictBench* b) {
       "numbers of the synthetic mixes: 1 to 6 (all of them by default), 0 for none, or 7 to 9 on the ranks that a "
       "launcher has started");
   add("network", po::value(&b->network), "under a launcher: network between hosts, as in tessera plan --network");
+  add("plans", po::value(&b->plans),
+      "plans of each mix, separated by commas: sharders, mixed or planned (default: all that suit the mix)");
   add("join", po::value(&b->join)->default_value(b->join), "comm.join_exchanges: auto, always or never");
   add("config", po::value(&b->config), "also measure this job, on 1 and 2 ranks, with one epoch per round");
   add("set", po::value(&b->set)->composing(), "change a key of the config, as in section.key=value; may be repeated");

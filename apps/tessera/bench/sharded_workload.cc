@@ -103,11 +103,13 @@ std::vector<EmbeddingBagConfig> workload_tables(const ShardedWorkload& w) {
 }
 
 EmbeddingModuleShardingPlan workload_plan(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
-                                          const std::string& sharding, const Topology& topology) {
+                                          const std::string& sharding, const Topology& topology,
+                                          int64_t min_partition) {
   EmbeddingModuleShardingPlan plan;
   for (size_t t = 0; t < tables.size(); ++t) {
     ShardingRequest request;
     request.sharding_type = sharding;
+    request.min_partition = min_partition;
     ParameterSharding cut = make_sharding(runtime, tables[t], request, topology);
     take_turn(cut, t, topology);
     plan.add(tables[t].name, std::move(cut));
