@@ -64,8 +64,8 @@ void run_rounds(const CommonOptions& common, const ProcessGroup& control,
 // Tables t0, t1, ... with features f0, f1, ...; throws UsageError for impossible rows.
 std::vector<EmbeddingBagConfig> workload_tables(const ShardedWorkload& w);
 
-// A plan that gives every table to the sharder named in the workload; tables that do not use all ranks take turns. Column shards have at least
-// `min_partition` columns; 0: as the sharder likes.
+// A plan that gives every table to the sharder named in the workload; tables that do not use all ranks take turns.
+// Column shards have at least `min_partition` columns; 0: as the sharder likes.
 EmbeddingModuleShardingPlan workload_plan(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
                                           const std::string& sharding, const Topology& topology,
                                           int64_t min_partition = 0);
