@@ -117,12 +117,18 @@ ExchangeModel::Hops ExchangeModel::hops(const Crossing& sent, bool from_homes) c
   };
   const auto bytes = [&](size_t rank) { return sent.across[rank] + (sent.two_hops ? 0 : sent.in_host[rank]); };
   for (size_t rank = 0; rank < ranks; ++rank) line(rank) += bytes(rank);
+  double others = 0, other_rows = 0, other_columns = 0;  // ranks for which a rank has something
+  for (int peer = sent.two_hops ? topology_.local_world_size : 1; peer < topology_.world_size; ++peer) {
+    others += 1;
+    if (!grid_.same_row(0, peer)) other_rows += 1;
+    if (!grid_.same_column(0, peer)) other_columns += 1;
+  }
   const double rows = grid_.rows, columns = grid_.columns;
   Hops out;
   for (size_t rank = 0; rank < ranks; ++rank) {
     const double relayed = line(rank) / (from_homes ? columns : rows);
-    out.row.push_back((from_homes ? bytes(rank) : relayed) * (columns - 1) / columns);
-    out.column.push_back((from_homes ? relayed : bytes(rank)) * (rows - 1) / rows);
+    out.row.push_back((from_homes ? bytes(rank) : relayed) * other_columns / others);
+    out.column.push_back((from_homes ? relayed : bytes(rank)) * other_rows / others);
   }
   return out;
 }
