@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <numbers>
 
 #include "config/fnv1a.h"
@@ -109,7 +110,7 @@ struct DenseLayer::Impl {
     if (options.stream)
       options.stream->fill(tensor, 0);
     else
-      std::fill_n(tensor.data<float>(), tensor.numel(), 0.0f);
+      std::memset(tensor.data<float>(), 0, static_cast<size_t>(tensor.numel()) * sizeof(float));
   }
 
   const tsr_module& api() const { return part->api<tsr_module>(); }

@@ -1,5 +1,6 @@
 // The threads of parallel_for. They start when first needed and stay between calls; a call allocates no memory and
-// takes no lock.
+// takes no lock. Each thread first takes the indices of its own part of them, the same in every call, so that it finds
+// in its caches what it wrote in the call before.
 #pragma once
 
 #include <atomic>
@@ -30,7 +31,7 @@ class ThreadPool {
 
  private:
   struct Job {
-    uint64_t n = 0;
+    uint32_t threads = 1;
     uint64_t grain = 1;
     void (*body)(void*, uint64_t) = nullptr;
     void* ctx = nullptr;
@@ -38,8 +39,8 @@ class ThreadPool {
   };
   void start();
   void stop();
-  void work();
-  void take_indices(const Job& job);
+  void work(uint32_t thread);
+  void take_indices(const Job& job, uint32_t thread);
 
   std::atomic<uint32_t> threads_;
   std::atomic<bool> busy_{false};
@@ -49,8 +50,13 @@ class ThreadPool {
   // enters by adding itself while the job is open. When no index is left, the caller closes the job and waits for the
   // workers inside.
   alignas(64) std::atomic<uint64_t> state_{0};
-  alignas(64) std::atomic<uint64_t> next_{0};
   alignas(64) Job job_;
+  // The indices of a job that are left to a thread, and after that to others.
+  struct alignas(64) Part {
+    std::atomic<uint64_t> next{0};
+    uint64_t end = 0;
+  };
+  std::vector<Part> parts_;
 };
 
 }  // namespace tessera::plugin

@@ -63,6 +63,24 @@ TEST(ThreadPool, SeveralCallersAtOnce) {
   for (uint64_t sum : sums) EXPECT_EQ(sum, 200u * 1225u);
 }
 
+// Each of two threads begins with its own half of the indices, whoever comes first.
+TEST(ThreadPool, ThreadsBeginWithTheirOwnPart) {
+  ThreadPool pool(2);
+  const auto caller = std::this_thread::get_id();
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<int> begun{0};
+    std::atomic<uint64_t> first[2] = {8, 8};  // of the caller and of the worker
+    run(pool, 8, [&](uint64_t i) {
+      uint64_t none = 8;
+      if (!first[std::this_thread::get_id() == caller ? 0 : 1].compare_exchange_strong(none, i)) return;
+      ++begun;
+      while (begun < 2) std::this_thread::yield();
+    });
+    EXPECT_EQ(first[0], 0u);
+    EXPECT_EQ(first[1], 4u);
+  }
+}
+
 TEST(ThreadPool, Resizes) {
   ThreadPool pool(0);
   EXPECT_EQ(pool.threads(), 1u);
