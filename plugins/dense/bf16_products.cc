@@ -10,15 +10,6 @@ namespace {
 using dnnl::memory;
 using tessera::sdk::fail;
 
-// DNNL_MAX_CPU_ISA lowers what oneDNN reports.
-bool has_isa([[maybe_unused]] unsigned isa) {
-#if TESSERA_X86
-  return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & isa) == isa;
-#else
-  return false;
-#endif
-}
-
 memory::desc matrix_of(int64_t rows, int64_t columns, bool transposed, int64_t stride, memory::data_type type) {
   return {{rows, columns}, type, transposed ? memory::dims{1, stride} : memory::dims{stride, 1}};
 }
@@ -36,6 +27,14 @@ void with_dnnl(const Body& body) {
 }
 
 }  // namespace
+
+bool has_isa([[maybe_unused]] unsigned isa) {
+#if TESSERA_X86
+  return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & isa) == isa;
+#else
+  return false;
+#endif
+}
 
 Precision read_precision(tessera::sdk::Options& options) {
   const size_t word = options.word("precision", {"float32", "bfloat16", "int8"});

@@ -19,6 +19,9 @@ enum class Precision { kFloat32, kBfloat16, kInt8 };
 // sentence names what is missing.
 Precision read_precision(tessera::sdk::Options& options);
 
+// True if oneDNN uses these instructions of x86. DNNL_MAX_CPU_ISA lowers what it reports.
+bool has_isa(unsigned isa);
+
 // The upper half of a float32.
 using Bf16 = uint16_t;
 

@@ -44,7 +44,7 @@ void Bilinear::forward(const tessera::sdk::ModuleCall& call, tsr_module_context*
   parameter_data(call.parameters, parameters_, pointers_);
   auto lease = contexts_.take();
   float* turned = lease->turned.at_least(host_, call.batch * b);
-  const int64_t block = std::max<int64_t>(64, kProductsWorthAThread / (part_[0] * b));
+  const int64_t block = std::max<int64_t>(64, rows_of_block(a + 2 * b));
   in_blocks(host_, call.batch, block, [&](int64_t begin, int64_t end, int64_t) {
     const OneThread alone;
     for (int64_t h = 0; h < heads_; ++h) {
@@ -69,28 +69,30 @@ void Bilinear::backward(const tessera::sdk::ModuleCall& call, tsr_module_context
   parameter_data(call.parameters, parameters_, pointers_);
   parameter_data(call.grad_parameters, parameters_, gradients_);
   float* dturned = dturned_.at_least(host_, batch * b);
-  std::fill_n(dturned, batch * b, 0.0f);
-  if (dx) std::fill_n(dx, batch * a, 0.0f);
-  if (dy) std::fill_n(dy, batch * b, 0.0f);
-  for (int64_t s = 0; s < batch; ++s) {
-    const float g = grad[s];
-    loops_.add_scaled(b, g, y + s * b, dturned + s * b);
-    loops_.add_scaled(a, g, x + s * a, gradients_[0]);
-    loops_.add_scaled(b, g, y + s * b, gradients_[2]);
-    gradients_[1][0] += g;
-    gradients_[3][0] += g;
-    if (dx) loops_.add_scaled(a, g, pointers_[0], dx + s * a);
-    if (!dy) continue;
-    loops_.add_scaled(b, g, pointers_[2], dy + s * b);
-    loops_.add_scaled(b, g, turned + s * b, dy + s * b);
-  }
-  one_by_one(host_, heads_, batch * a * part_[1] >= kProductsWorthAThread, [&](int64_t h) {
+  in_row_blocks(host_, batch, a + 2 * b, [&](int64_t begin, int64_t end) {
+    for (int64_t s = begin; s < end; ++s) {
+      loops_.scale_both(b, grad[s], y + s * b, nullptr, dturned + s * b);
+      if (dx) loops_.scale_both(a, grad[s], pointers_[0], nullptr, dx + s * a);
+      if (dy) loops_.scale_both(b, grad[s], pointers_[2], turned + s * b, dy + s * b);
+    }
+  });
+  // Beside the heads, the sums over the batch that are the gradients of both linear terms.
+  one_by_one(host_, heads_ + 2, batch * (a + b) >= kValuesWorthAThread, [&](int64_t h) {
+    if (h >= heads_) return add_linear(h == heads_ ? 0 : 2, h == heads_ ? a : b, batch, h == heads_ ? x : y, grad);
     const OneThread alone;
     const int64_t at = h * part_[0];
     const float* d = dturned + h * part_[1];
     if (dx) multiply({'N', 'T', batch, part_[0], part_[1], 1, d, b, weights(h, pointers_), part_[1], 1, dx + at, a});
     multiply({'T', 'N', part_[0], part_[1], batch, 1, x + at, a, d, b, 1, gradients_[4] + at * part_[1], part_[1]});
   });
+}
+
+// Adds the gradients of the linear term whose weight is parameter `first`, before its bias.
+void Bilinear::add_linear(size_t first, int64_t width, int64_t batch, const float* x, const float* grad) const {
+  for (int64_t s = 0; s < batch; ++s) {
+    loops_.add_scaled(width, grad[s], x + s * width, gradients_[first]);
+    gradients_[first + 1][0] += grad[s];
+  }
 }
 
 }  // namespace tessera_dense

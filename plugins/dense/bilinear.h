@@ -29,6 +29,7 @@ class Bilinear : public tessera::sdk::Module {
     Floats turned;  // x_h W_h of all heads, concatenated: [batch, b]
   };
   const float* input(const tessera::sdk::ModuleCall& call, size_t i) const;
+  void add_linear(size_t first, int64_t width, int64_t batch, const float* x, const float* grad) const;
   const float* weights(int64_t head, const std::vector<float*>& of) const { return of[4] + head * part_[0] * part_[1]; }
 
   tessera::sdk::Host host_;

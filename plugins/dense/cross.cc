@@ -40,7 +40,7 @@ MatrixCross::MatrixCross(const tessera::sdk::Setup& setup)
 
 // Without a backward, only two layers of a block are kept, so that they stay in the caches.
 void MatrixCross::forward(const tessera::sdk::ModuleCall& args, tsr_module_context** context) {
-  const int64_t batch = args.batch, block = matrices_.block();
+  const int64_t batch = args.batch, block = matrices_.block(batch);
   const bool infers = context == nullptr;
   const int64_t of_slot = infers ? 2 * shape_.kept_floats(block) / layers_ : 0;
   float* output = matrix(args.outputs[0], batch, width_, "cross's output");
@@ -89,7 +89,7 @@ void MatrixCross::backward(const tessera::sdk::ModuleCall& args, tsr_module_cont
   float* dx0 = wanted ? wanted : dx0_.at_least(host_, n);
   list_gradients(batch, x0, saved);
   matrices_.start_gradients(batch);
-  in_blocks(host_, batch, matrices_.block(), [&](int64_t begin, int64_t end, int64_t) {
+  in_blocks(host_, batch, matrices_.block(batch), [&](int64_t begin, int64_t end, int64_t) {
     const OneThread alone;
     back_through({x0, grad, dx0, saved}, batch, begin, end);
     if (wanted) joined_.give(args, begin, end);

@@ -1,4 +1,5 @@
 // Tests the dense layers through their function tables: against naive loops, and by finite differences.
+#include <dnnl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <omp.h>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "test_layer.h"
+#include "weights.h"
 
 namespace {
 
@@ -98,6 +100,19 @@ TEST(Mlp, GradientsByFiniteDifferences) {
   Layer ending_in_relu(host, "mlp", R"({"layers": [6, 8, 20], "final_activation": "relu"})");
   ending_in_relu.with_inputs({{9, 6}});
   check_all_gradients(ending_in_relu);
+}
+
+// Threads share a narrow layer. No block has a single row, whose product oneDNN adds up in another order.
+TEST(Weights, BlocksOfNarrowLayers) {
+  if (!tessera_dense::has_isa(dnnl_cpu_isa_avx512_core))
+    GTEST_SKIP() << "without AVX-512, results depend on the blocks, which stay as they are";
+  TestHost host;
+  for (const auto& [in, out] : std::vector<std::pair<int64_t, int64_t>>{{104, 4}, {8, 16}, {104, 64}, {512, 512}}) {
+    tessera_dense::Weights weights(tessera::sdk::Host(&host.raw));
+    weights.add(in, out);
+    EXPECT_LE(weights.block(16384), 8192) << in << " " << out;
+    for (int64_t batch = 2; batch < 5000; ++batch) ASSERT_NE(batch % weights.block(batch), 1) << in << " " << batch;
+  }
 }
 
 // Results are equal bit for bit, because blocks and tiles depend only on shapes. The shapes are large enough for

@@ -97,25 +97,28 @@ std::vector<Value> PlainExperts::outputs(std::span<const Value> inputs) const {
   return {Value{all()}};
 }
 
-PlainStack::Pass PlainExperts::pass(size_t e, const ModuleCall& call, const float* x, const Context& memory) const {
-  const MlpLayers& shape = stacks_[e].shape();
+void PlainExperts::list_passes(const JoinedBlocks& inputs, const float* x, const Context& memory) {
+  const ModuleCall& call = inputs.call;
+  const MlpLayers& shape = stacks_[0].shape();
   float* y = matrix(call.outputs[0], call.batch, all(), "experts' output");
-  const auto before = static_cast<int64_t>(e);
-  return {call.batch,
-          pointers_.data() + e * shape.parameters().size(),
-          x,
-          {y + before * shape.output(), all()},
-          memory.kept.data() + before * stacks_[e].kept(call.batch)};
+  float* kept = memory.kept.data();
+  parameter_data(call.parameters, parameters_, pointers_);
+  passes_.clear();
+  for (size_t e = 0; e < stacks_.size(); ++e, y += shape.output(), kept += stacks_[0].kept(call.batch)) {
+    float* const* parameters = pointers_.data() + e * shape.parameters().size();
+    passes_.push_back({call.batch, parameters, x, {y, all()}, kept, e == 0 ? &inputs : nullptr});
+  }
 }
 
 void PlainExperts::forward(const ModuleCall& call, tsr_module_context** context) {
   auto lease = contexts_.take();
-  const float* x = joined_.rows(call, lease->joined);
   lease->kept.at_least(host_, std::ssize(stacks_) * stacks_[0].kept(call.batch));
-  parameter_data(call.parameters, parameters_, pointers_);
-  for (size_t e = 0; e < stacks_.size(); ++e) {
-    const PlainStack::Pass one = pass(e, call, x, *lease);
-    context != nullptr ? stacks_[e].forward(one) : stacks_[e].infer(one);
+  const JoinedBlocks inputs{joined_, call, lease->joined};
+  list_passes(inputs, joined_.place(call, lease->joined), *lease);
+  if (context != nullptr) {
+    PlainStack::forward(stacks_, passes_);
+  } else {
+    for (size_t e = 0; e < stacks_.size(); ++e) stacks_[e].infer(passes_[e]);
   }
   contexts_.hand_out(std::move(lease), context);
 }
@@ -123,19 +126,16 @@ void PlainExperts::forward(const ModuleCall& call, tsr_module_context** context)
 void PlainExperts::backward(const ModuleCall& call, tsr_module_context* context) {
   if (nothing_comes_back(call)) return;
   const Context& memory = *contexts_.of(context);
-  const float* x = joined_.rows_again(call, memory.joined);
+  const MlpLayers& shape = stacks_[0].shape();
   const float* dy = matrix(call.grad_outputs[0], call.batch, all(), "the gradient of experts' output");
   float* dx = joined_.gradient(call);
-  parameter_data(call.parameters, parameters_, pointers_);
+  const JoinedBlocks inputs{joined_, call, memory.joined};
+  list_passes(inputs, joined_.rows_again(call, memory.joined), memory);
   parameter_data(call.grad_parameters, parameters_, gradients_);
-  for (size_t e = 0; e < stacks_.size(); ++e) {
-    const MlpLayers& shape = stacks_[e].shape();
-    stacks_[e].backward(pass(e, call, x, memory), {{dy + static_cast<int64_t>(e) * shape.output(), all()},
-                                                   gradients_.data() + e * shape.parameters().size(),
-                                                   dx,
-                                                   e > 0});
-  }
-  if (dx) joined_.give(call);
+  backs_.clear();
+  for (size_t e = 0; e < stacks_.size(); ++e, dy += shape.output())
+    backs_.push_back({{dy, all()}, gradients_.data() + e * shape.parameters().size(), dx, e > 0});
+  PlainStack::backward(stacks_, passes_, backs_);
 }
 
 AnyExperts::AnyExperts(const Setup& setup, const MlpLayers& shape, int64_t count)
@@ -230,10 +230,13 @@ Gate::Gate(const Setup& setup)
     : Branches(setup),
       widths_(listed_inputs(setup, "gate")),
       scale_(static_cast<float>(setup.options.number("scale", 1))),
+      sigmoid_(false),
       signals_(setup.host, "gate", 0, widths_.size() > 1 ? 1 : 0) {
   int64_t from = needed_width(setup.options, "gate");
   if (widths_.size() > 1) from -= widths_[0];
   const Precision precision = read_precision(setup.options);
+  const std::string activation = setup.options.string("activation", "sigmoid");
+  sigmoid_ = activation == "sigmoid";
   Chain chain(setup.host);
   int64_t number = 0;
   for (const int64_t hidden : setup.options.integers("hidden", {})) {
@@ -244,8 +247,7 @@ Gate::Gate(const Setup& setup)
   }
   const std::string name = std::to_string(number) + ".";
   chain.add(make_linear(setup.host, from, widths_[0], setup.options.flag("bias", true), precision), name);
-  chain.add(make_activation(setup.host, "gate", setup.options.string("activation", "sigmoid"), widths_[0]),
-            name + "activation.");
+  if (!sigmoid_) chain.add(make_activation(setup.host, "gate", activation, widths_[0]), name + "activation.");
   add(std::move(chain));
 }
 
@@ -263,7 +265,12 @@ void Gate::forward(const ModuleCall& call, tsr_module_context** context) {
   float* memory = lease->kept.at_least(host_, kept(call.batch) + n);
   float* gate = memory + kept(call.batch);
   forward_branch(0, call, context != nullptr, signals_.rows(call, lease->joined), gate, memory);
-  loops_.of_rows->multiply(n, x, gate, scale_, y);
+  in_blocks(host_, n, kValuesWorthAThread, [&](int64_t begin, int64_t end, int64_t) {
+    if (sigmoid_)
+      loops_.of_rows->gate(end - begin, x + begin, scale_, gate + begin, y + begin);
+    else
+      loops_.of_rows->multiply(end - begin, x + begin, gate + begin, scale_, y + begin);
+  });
   contexts_.hand_out(std::move(lease), context);
 }
 
@@ -274,13 +281,26 @@ void Gate::backward(const ModuleCall& call, tsr_module_context* context) {
   const float *x = input(call, 0, widths_[0]), *gate = memory.kept.data() + kept(call.batch);
   const float* dy = matrix(call.grad_outputs[0], call.batch, widths_[0], "the gradient of gate's output");
   float* dgate = dgate_.at_least(host_, n);
-  loops_.of_rows->multiply(n, dy, x, scale_, dgate);
+  float* dx = matrix_or_null(call.grad_inputs[0], call.batch, widths_[0], "the gradient of an input");
+  const bool itself = widths_.size() == 1;  // dx then receives the gradient that came through the gate first
+  const auto multiply = [&](int64_t begin, int64_t end, const float* by, float* to) {
+    loops_.of_rows->multiply(end - begin, dy + begin, by + begin, scale_, to + begin);
+  };
+  in_blocks(host_, n, kValuesWorthAThread, [&](int64_t begin, int64_t end, int64_t) {
+    float* const to = dx && !itself ? dx + begin : nullptr;
+    if (sigmoid_)
+      return loops_.of_rows->gate_back(end - begin, x + begin, gate + begin, dy + begin, scale_, dgate + begin, to);
+    multiply(begin, end, x, dgate);
+    if (to) multiply(begin, end, gate, dx);
+  });
   float* dsignals = signals_.gradient(call);
   backward_branch(0, call, signals_.rows_again(call, memory.joined), dgate, dsignals, memory.kept.data());
-  float* dx = matrix_or_null(call.grad_inputs[0], call.batch, widths_[0], "the gradient of an input");
-  const bool itself = widths_.size() == 1;  // dx then already has the gradient that came through the gate
-  if (dx) loops_.of_rows->multiply(n, dy, gate, scale_, itself ? dgate : dx);
-  if (dx && itself) loops_.add(n, dgate, dx);
+  if (dx && itself) {
+    in_blocks(host_, n, kValuesWorthAThread, [&](int64_t begin, int64_t end, int64_t) {
+      multiply(begin, end, gate, dgate);
+      loops_.add(end - begin, dgate + begin, dx + begin);
+    });
+  }
   if (dsignals) signals_.give(call);
 }
 
@@ -303,41 +323,35 @@ std::vector<Value> Mixture::outputs(std::span<const Value> inputs) const {
   return {Value{width_of(widths[0], widths[1])}};
 }
 
-const float* Mixture::gates(const ModuleCall& call, int64_t experts) {
-  const float* given = input(call, 0, experts);
-  if (!softmax_) return given;
-  float* to = gates_.at_least(host_, call.batch * experts);
-  loops_.softmax(call.batch, experts, given, to);
-  return to;
-}
-
-void Mixture::compute(const ModuleCall& call) {
+void Mixture::forward(const ModuleCall& call, tsr_module_context** context) {
   const int64_t experts = call.inputs[0].shape[1], width = width_of(experts, call.inputs[1].shape[1]);
-  const float *weights = gates(call, experts), *x = input(call, 1, experts * width);
+  const float *gates = input(call, 0, experts), *x = input(call, 1, experts * width);
   float* y = matrix(call.outputs[0], call.batch, width, "mixture's output");
-  for (int64_t s = 0; s < call.batch; ++s) {
-    const int64_t row = s * experts;
-    loops_.scale(width, weights[row], x + row * width, y + s * width);
-    for (int64_t e = row + 1; e < row + experts; ++e)
-      loops_.add_scaled(width, weights[e], x + e * width, y + s * width);
-  }
+  auto lease = contexts_.take();
+  float* weights = softmax_ ? lease->at_least(host_, call.batch * experts) : nullptr;
+  in_row_blocks(host_, call.batch, experts * width, [&](int64_t begin, int64_t end) {
+    const int64_t at = begin * experts;
+    if (softmax_) loops_.softmax(end - begin, experts, gates + at, weights + at);
+    loops_.mix(end - begin, experts, width, (softmax_ ? weights : gates) + at, x + at * width, y + begin * width);
+  });
+  contexts_.hand_out(std::move(lease), context);
 }
 
-void Mixture::compute_back(const ModuleCall& call) {
+void Mixture::backward(const ModuleCall& call, tsr_module_context* context) {
+  if (nothing_comes_back(call)) return;
   const int64_t experts = call.inputs[0].shape[1], width = width_of(experts, call.inputs[1].shape[1]);
-  const float *weights = gates(call, experts), *x = input(call, 1, experts * width);
+  const float* x = input(call, 1, experts * width);
+  const float* weights = softmax_ ? contexts_.of(context)->data() : input(call, 0, experts);
   const float* dy = matrix(call.grad_outputs[0], call.batch, width, "the gradient of mixture's output");
   float* dx = matrix_or_null(call.grad_inputs[1], call.batch, experts * width, "the gradient of an input");
-  float* dgates = dgates_.at_least(host_, call.batch * experts);
-  for (int64_t row = 0; row < call.batch * experts; ++row) {
-    const float *from = x + row * width, *grad = dy + row / experts * width;
-    dgates[row] = loops_.dot(width, grad, from);
-    if (dx) loops_.scale(width, weights[row], grad, dx + row * width);
-  }
-  float* to = matrix_or_null(call.grad_inputs[0], call.batch, experts, "the gradient of an input");
-  if (!to) return;
-  if (softmax_) return loops_.softmax_back(call.batch, experts, weights, dgates, to);
-  std::copy_n(dgates, call.batch * experts, to);
+  float* wanted = matrix_or_null(call.grad_inputs[0], call.batch, experts, "the gradient of an input");
+  float* dgates = wanted && !softmax_ ? wanted : dgates_.at_least(host_, call.batch * experts);
+  in_row_blocks(host_, call.batch, experts * width, [&](int64_t begin, int64_t end) {
+    const int64_t at = begin * experts;
+    loops_.mix_back(end - begin, experts, width, weights + at, x + at * width, dy + begin * width, dgates + at,
+                    dx ? dx + at * width : nullptr);
+    if (wanted && softmax_) loops_.softmax_back(end - begin, experts, weights + at, dgates + at, wanted + at);
+  });
 }
 
 }  // namespace tessera_dense

@@ -69,8 +69,8 @@ class PlainExperts : public tessera::sdk::Module {
     Floats joined;  // several inputs, concatenated
   };
   int64_t all() const { return std::ssize(stacks_) * stacks_[0].shape().output(); }
-  // The layers of expert `e`.
-  PlainStack::Pass pass(size_t e, const tessera::sdk::ModuleCall& call, const float* x, const Context& memory) const;
+  // Sets passes_, one for each expert.
+  void list_passes(const JoinedBlocks& inputs, const float* x, const Context& memory);
 
   tessera::sdk::Host host_;
   Joined joined_;
@@ -78,6 +78,8 @@ class PlainExperts : public tessera::sdk::Module {
   std::vector<tessera::sdk::Parameter> parameters_;
   ContextPool<Context> contexts_;
   std::vector<float*> pointers_, gradients_;
+  std::vector<PlainStack::Pass> passes_;
+  std::vector<PlainStack::Gradients> backs_;
 };
 
 class AnyExperts : public Branches {
@@ -123,27 +125,30 @@ class Gate : public Branches {
  private:
   std::vector<int64_t> widths_;
   float scale_;
+  bool sigmoid_;    // the chain then ends before it
   Joined signals_;  // all inputs except the first, or the only one
   Floats dgate_;
 };
 
 // "mixture": from gates [batch, n] and experts [batch, n * w], computes the sum of the experts, each multiplied by its
 // gate. The gates are the first input or its softmax ("softmax": true).
-class Mixture : public Stateless {
+class Mixture : public tessera::sdk::Module {
  public:
+  static constexpr bool kRowByRow = true;
   explicit Mixture(const tessera::sdk::Setup& setup);
   std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+  void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
+  void backward(const tessera::sdk::ModuleCall& call, tsr_module_context* context) override;
+  void release(tsr_module_context* context) noexcept override { contexts_.give_back(context); }
 
  private:
-  void compute(const tessera::sdk::ModuleCall& call) override;
-  void compute_back(const tessera::sdk::ModuleCall& call) override;
-  const float* gates(const tessera::sdk::ModuleCall& call, int64_t experts);
   static int64_t width_of(int64_t gates, int64_t experts);
 
   tessera::sdk::Host host_;
   const RowLoops& loops_;
   bool softmax_;
-  Floats gates_, dgates_;
+  ContextPool<Floats> contexts_;  // the softmax of the gates
+  Floats dgates_;
 };
 
 }  // namespace tessera_dense

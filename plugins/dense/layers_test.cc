@@ -438,7 +438,13 @@ TEST(Layers, RowByRowUseThreadsWithEqualBits) {
                       {"dropout", R"({"inputs": [60, 40]})", {left, right}},
                       {"concat", R"({"inputs": [60, 40]})", {left, right}},
                       {"sum", "{}", {whole, whole}},
-                      {"product", "{}", {whole, whole, whole}}};
+                      {"product", "{}", {whole, whole, whole}},
+                      {"gate", R"({"inputs": [100]})", {whole}},
+                      {"gate", R"({"inputs": [60, 40], "hidden": [8], "activation": "tanh"})", {left, right}},
+                      {"experts", R"({"inputs": [60, 40], "experts": 3, "widths": [64, 16]})", {left, right}},
+                      {"mixture", "{}", {{1000, 4}, {1000, 80}}},
+                      {"mixture", R"({"softmax": false})", {{1000, 20}, {1000, 100}}},
+                      {"bilinear", R"({"inputs": [60, 40], "heads": 4})", {left, right}}};
   for (const Case& c : all) {
     const char* const id = c.id;
     const auto step = [&](uint32_t threads) {

@@ -24,7 +24,7 @@ class LinearPiece : public Piece {
     const float* b = bias_ ? run.parameters[1] : zeros_.data();
     if (!run.backward_follows && !weights_.rounds(0)) return infer(run.batch, x, w, b, y);
     weights_.prepare(loops_, {{w}});
-    in_blocks(host_, run.batch, weights_.block(), [&](int64_t begin, int64_t end, int64_t) {
+    in_blocks(host_, run.batch, weights_.block(run.batch), [&](int64_t begin, int64_t end, int64_t) {
       const OneThread alone;
       weights_.multiply(loops_, 0, end - begin, x + begin * in(), y + begin * out(), out());
       if (bias_) loops_.add_bias(end - begin, out(), b, false, y + begin * out());
@@ -35,7 +35,7 @@ class LinearPiece : public Piece {
     const Weights::Gradient gradient{x, dy, run.gradients[0], bias_ ? run.gradients[1] : nullptr};
     weights_.start_gradients(run.batch);
     if (dx || weights_.rounds(0)) {
-      in_blocks(host_, run.batch, weights_.block(), [&](int64_t begin, int64_t end, int64_t) {
+      in_blocks(host_, run.batch, weights_.block(run.batch), [&](int64_t begin, int64_t end, int64_t) {
         const OneThread alone;
         if (dx) weights_.multiply_back(loops_, 0, end - begin, dy + begin * out(), dx + begin * in(), false);
         weights_.take_rows(loops_, run.batch, begin, end, {{gradient}});
@@ -47,7 +47,7 @@ class LinearPiece : public Piece {
  private:
   // A sample's values do not depend on the other samples.
   void infer(int64_t batch, const float* x, const float* w, const float* b, float* y) const {
-    in_blocks(host_, batch, weights_.block(), [&](int64_t begin, int64_t end, int64_t) {
+    in_blocks(host_, batch, weights_.block(batch), [&](int64_t begin, int64_t end, int64_t) {
       loops_.affine({begin, end - begin, in(), out(), x, w, b, y, false});
     });
   }

@@ -42,7 +42,7 @@ void PlainMlp::forward(const tessera::sdk::ModuleCall& args, tsr_module_context*
   const JoinedBlocks inputs{joined_, args, lease->joined};
   const PlainStack::Pass all = pass(inputs, joined_.place(args, lease->joined), *lease);
   if (context == nullptr) return stack_.infer(all);
-  stack_.forward(all);
+  PlainStack::forward({&stack_, 1}, {&all, 1});
   contexts_.hand_out(std::move(lease), context);
 }
 
@@ -54,8 +54,9 @@ void PlainMlp::backward(const tessera::sdk::ModuleCall& args, tsr_module_context
   parameter_data(args.grad_parameters, parameters(), gradients_);
   const Context& kept = *contexts_.of(context);
   const JoinedBlocks inputs{joined_, args, kept.joined};
-  stack_.backward(pass(inputs, joined_.rows_again(args, kept.joined), kept),
-                  {{grad, width}, gradients_.data(), grad_input, false});
+  const PlainStack::Pass all = pass(inputs, joined_.rows_again(args, kept.joined), kept);
+  const PlainStack::Gradients back{{grad, width}, gradients_.data(), grad_input, false};
+  PlainStack::backward({&stack_, 1}, {&all, 1}, {&back, 1});
 }
 
 }  // namespace tessera_dense

@@ -31,22 +31,29 @@ void PlainStack::take_weights(const Pass& pass) {
   for (size_t k = 0; k < shape_.count(); ++k) weights_.push_back(pass.parameters[2 * k]);
 }
 
-void PlainStack::forward(const Pass& pass) {
-  take_weights(pass);
-  matrices_.prepare(loops_, weights_);
-  const bool apart = pass.y.stride != shape_.output();
-  in_blocks(host_, pass.batch, matrices_.block(), [&](int64_t begin, int64_t end, int64_t) {
+void PlainStack::forward(std::span<PlainStack> stacks, std::span<const Pass> passes) {
+  for (size_t i = 0; i < stacks.size(); ++i) {
+    stacks[i].take_weights(passes[i]);
+    stacks[i].matrices_.prepare(stacks[i].loops_, stacks[i].weights_);
+  }
+  const JoinedBlocks* const inputs = passes[0].inputs;
+  const int64_t batch = passes[0].batch, block = stacks[0].matrices_.block(batch);
+  in_blocks(stacks[0].host_, batch, block, [&](int64_t begin, int64_t end, int64_t) {
     const OneThread alone;
-    if (pass.inputs) pass.inputs->join(begin, end);
-    const float* from = pass.x + begin * shape_.input();
-    for (size_t k = 0; k < shape_.count(); ++k) {
-      if (apart && k + 1 == shape_.count()) return multiply_last(pass, begin, end, from);
-      float* to = values(k, pass, pass.y.data) + begin * shape_.out(k);
-      matrices_.multiply(loops_, k, end - begin, from, to, shape_.out(k));
-      loops_.add_bias(end - begin, shape_.out(k), pass.parameters[2 * k + 1], shape_.relu(k), to);
-      from = to;
-    }
+    if (inputs) inputs->join(begin, end);
+    for (size_t i = 0; i < stacks.size(); ++i) stacks[i].forward_rows(passes[i], begin, end);
   });
+}
+
+void PlainStack::forward_rows(const Pass& pass, int64_t begin, int64_t end) const {
+  const float* from = pass.x + begin * shape_.input();
+  for (size_t k = 0; k < shape_.count(); ++k) {
+    if (k + 1 == shape_.count() && pass.y.stride != shape_.output()) return multiply_last(pass, begin, end, from);
+    float* to = values(k, pass, pass.y.data) + begin * shape_.out(k);
+    matrices_.multiply(loops_, k, end - begin, from, to, shape_.out(k));
+    loops_.add_bias(end - begin, shape_.out(k), pass.parameters[2 * k + 1], shape_.relu(k), to);
+    from = to;
+  }
 }
 
 void PlainStack::infer(const Pass& pass) {
@@ -82,7 +89,25 @@ void PlainStack::infer(const Pass& pass) {
   });
 }
 
-void PlainStack::backward(const Pass& pass, const Gradients& g) {
+void PlainStack::backward(std::span<PlainStack> stacks, std::span<const Pass> passes,
+                          std::span<const Gradients> gradients) {
+  const int64_t batch = passes[0].batch, count = std::ssize(stacks), tiles = stacks[0].matrices_.tiles();
+  const JoinedBlocks* const inputs = gradients[0].x ? passes[0].inputs : nullptr;
+  const tessera::sdk::Host host = stacks[0].host_;
+  for (size_t i = 0; i < stacks.size(); ++i) stacks[i].start_backward(passes[i], gradients[i]);
+  in_blocks(host, batch, stacks[0].matrices_.block(batch), [&](int64_t begin, int64_t end, int64_t) {
+    const OneThread alone;
+    for (size_t i = 0; i < stacks.size(); ++i) stacks[i].backward_rows(passes[i], gradients[i], begin, end);
+    if (inputs) inputs->give(begin, end);
+  });
+  const bool worth_threads = batch * count * stacks[0].matrices_.size() >= kGradientsWorthThreads;
+  one_by_one(host, count * tiles, worth_threads, [&](int64_t i) {
+    const PlainStack& one = stacks[static_cast<size_t>(i / tiles)];
+    one.matrices_.add_tile(one.loops_, batch, one.gradients_, i % tiles);
+  });
+}
+
+void PlainStack::start_backward(const Pass& pass, const Gradients& g) {
   const int64_t batch = pass.batch, width = shape_.output();
   const size_t last = shape_.count() - 1;
   const bool as_given = !shape_.relu(last) && g.y.stride == width;  // the last layer's gradients can then stay in place
@@ -94,29 +119,28 @@ void PlainStack::backward(const Pass& pass, const Gradients& g) {
     gradients_.push_back({x, dy, g.parameters[2 * k], g.parameters[2 * k + 1]});
   }
   matrices_.start_gradients(batch);
-  in_blocks(host_, batch, matrices_.block(), [&](int64_t begin, int64_t end, int64_t) {
-    const OneThread alone;
-    float* to = shape_.hidden(dz, batch, last) + begin * width;  // before the ReLU, like all of dz
-    for (int64_t s = begin; !as_given && s < end; ++s, to += width) {
-      const float* dy = g.y.data + s * g.y.stride;
-      if (shape_.relu(last))
-        loops_.mask(width, pass.y.data + s * pass.y.stride, dy, to);
-      else
-        std::copy_n(dy, width, to);
-    }
-    const int64_t rows = end - begin;
-    for (size_t k = last + 1; k-- > 0;) {
-      const int64_t in = shape_.in(k), out = shape_.out(k);
-      const float* dy = gradients_[k].dy + begin * out;
-      if (k == 0 && g.x == nullptr) break;
-      float* dx = (k == 0 ? g.x : shape_.hidden(dz, batch, k - 1)) + begin * in;
-      matrices_.multiply_back(loops_, k, rows, dy, dx, k == 0 && g.add);
-      if (k > 0) loops_.mask(rows * in, gradients_[k].x + begin * in, dx, dx);
-    }
-    if (pass.inputs && g.x) pass.inputs->give(begin, end);
-    matrices_.take_rows(loops_, batch, begin, end, gradients_);
-  });
-  matrices_.add_gradients(loops_, batch, gradients_);
+}
+
+void PlainStack::backward_rows(const Pass& pass, const Gradients& g, int64_t begin, int64_t end) const {
+  const int64_t batch = pass.batch, width = shape_.output(), rows = end - begin;
+  const size_t last = shape_.count() - 1;
+  float* to = shape_.hidden(dz_.data(), batch, last) + begin * width;  // before the ReLU, like all of dz
+  for (int64_t s = begin; gradients_[last].dy != g.y.data && s < end; ++s, to += width) {
+    const float* dy = g.y.data + s * g.y.stride;
+    if (shape_.relu(last))
+      loops_.mask(width, pass.y.data + s * pass.y.stride, dy, to);
+    else
+      std::copy_n(dy, width, to);
+  }
+  for (size_t k = last + 1; k-- > 0;) {
+    const int64_t in = shape_.in(k), out = shape_.out(k);
+    const float* dy = gradients_[k].dy + begin * out;
+    if (k == 0 && g.x == nullptr) break;
+    float* dx = (k == 0 ? g.x : shape_.hidden(dz_.data(), batch, k - 1)) + begin * in;
+    matrices_.multiply_back(loops_, k, rows, dy, dx, k == 0 && g.add);
+    if (k > 0) loops_.mask(rows * in, gradients_[k].x + begin * in, dx, dx);
+  }
+  matrices_.take_rows(loops_, batch, begin, end, gradients_);
 }
 
 }  // namespace tessera_dense

@@ -35,7 +35,8 @@ class PlainStack {
     float* hidden;                         // kept(batch) floats, written by forward
     const JoinedBlocks* inputs = nullptr;  // of x, which they write, and of its gradient; NULL: x is there
   };
-  void forward(const Pass& pass);
+  // Stacks of one shape, each with its pass over the same x, go forward side by side. The first pass has the inputs.
+  static void forward(std::span<PlainStack> stacks, std::span<const Pass> passes);
   // A forward without a backward. It accepts batches of any size without preparation, allocates nothing once it has
   // seen the largest batch, and gives a sample the same values in every batch.
   void infer(const Pass& pass);
@@ -46,13 +47,17 @@ class PlainStack {
     float* x;                  // written; NULL if not wanted
     bool add;                  // add to `x` instead
   };
-  // `pass` must be that of the forward.
-  void backward(const Pass& pass, const Gradients& gradients);
+  // `passes` must be those of the forward.
+  static void backward(std::span<PlainStack> stacks, std::span<const Pass> passes,
+                       std::span<const Gradients> gradients);
 
  private:
   // The output of layer `k`; `last` is the output of the last layer.
   float* values(size_t k, const Pass& pass, float* last) const;
   void take_weights(const Pass& pass);
+  void forward_rows(const Pass& pass, int64_t begin, int64_t end) const;
+  void start_backward(const Pass& pass, const Gradients& gradients);
+  void backward_rows(const Pass& pass, const Gradients& gradients, int64_t begin, int64_t end) const;
   void multiply_last(const Pass& pass, int64_t begin, int64_t end, const float* from) const;
 
   tessera::sdk::Host host_;

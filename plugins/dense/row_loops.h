@@ -51,6 +51,12 @@ struct RowLoops {
                           float* dweight, float* dbias);
   // The sum of a * b.
   float (*dot)(int64_t n, const float* a, const float* b);
+  // y [rows, width] = the sum over i of weights[row, i] * x[row, i], with x [rows, count, width].
+  void (*mix)(int64_t rows, int64_t count, int64_t width, const float* weights, const float* x, float* y);
+  // Its gradients: dweights[row, i] = dot(dy[row], x[row, i]); dx[row, i] = weights[row, i] * dy[row], unless it is
+  // NULL.
+  void (*mix_back)(int64_t rows, int64_t count, int64_t width, const float* weights, const float* x, const float* dy,
+                   float* dweights, float* dx);
   // out += scale * a
   void (*add_scaled)(int64_t n, float scale, const float* a, float* out);
   // y = scale * a
@@ -58,6 +64,12 @@ struct RowLoops {
   // y = 0 if the random number of the element, made from keys and its index, is below `least`; otherwise scale * x. y
   // may be x.
   void (*drop)(int64_t n, const uint32_t* keys, uint32_t least, float scale, const float* x, float* y);
+  // y = 0 + scale * a + scale * b, without the last term if b is NULL.
+  void (*scale_both)(int64_t n, float scale, const float* a, const float* b, float* y);
+  // gate becomes its sigmoid, and y = x * gate * c.
+  void (*gate)(int64_t n, const float* x, float c, float* gate, float* y);
+  // Its gradients, with the gate that it left: dgate is that of the value before the sigmoid. dx is not wanted if NULL.
+  void (*gate_back)(int64_t n, const float* x, const float* gate, const float* dy, float c, float* dgate, float* dx);
   // y = a * b * c; `c` is one number.
   void (*multiply)(int64_t n, const float* a, const float* b, float c, float* y);
   // dx = dy * (x < 0 ? slope : 1), unless dx is NULL; returns the gradient of the slope, the sum of dy * x over x < 0.

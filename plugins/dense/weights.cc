@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <bit>
 
 namespace tessera_dense {
 namespace {
@@ -46,23 +47,35 @@ void prepare_products() {
   if (!written) fail_without_memory();
 }
 
-Weights::Weights(tessera::sdk::Host host, Precision precision) : host_(host) {
+Weights::Weights(tessera::sdk::Host host, Precision precision)
+    : host_(host), free_(precision == Precision::kBfloat16 || has_isa(dnnl_cpu_isa_avx512_core)) {
   if (precision == Precision::kBfloat16) bf16_ = std::make_unique<Bf16Products>(host);
   if (precision == Precision::kInt8) int8_ = std::make_unique<Int8Products>(host);
 }
 
 void Weights::add(int64_t in, int64_t out) {
   prepare_products();
-  for (int64_t first = 0; first < out; first += kTileRows)
-    tiles_.push_back({shapes_.size(), first, std::min(out, first + kTileRows)});
+  // Narrow matrices are cut into smaller tiles, so that several threads have some.
+  const int64_t rows = bf16_ || !free_ ? kTileRows : std::clamp<int64_t>(out / 64 * 16, 16, kTileRows);
+  for (int64_t first = 0; first < out; first += rows)
+    tiles_.push_back({shapes_.size(), first, std::min(out, first + rows)});
   shapes_.push_back({in, out});
   offsets_.push_back(size_);
   size_ += in * out;
+  values_ += in + out;
 }
 
-int64_t Weights::block() const {
+int64_t Weights::block(int64_t batch) const {
+  constexpr int64_t kProductsOfAValue = 4;  // that take as long as reading and writing it
   const int64_t least = bf16_ ? 128 : 64, unit = bf16_ ? Bf16Products::kSumUnit : 16;
-  return std::max(least, (kProductsWorthAThread / size_ + unit - 1) / unit * unit);
+  const auto in_units = [unit](int64_t rows) { return (rows + unit - 1) / unit * unit; };
+  if (!free_) return std::max(least, in_units(kProductsWorthAThread / size_));
+  const int64_t rows = std::max(least, kProductsWorthAThread / (size_ + kProductsOfAValue * values_));
+  const auto most = static_cast<uint64_t>(std::max<int64_t>(batch / rows, 1));
+  const auto blocks = static_cast<int64_t>(std::bit_floor(most));  // threads then end together
+  int64_t size = in_units(std::max<int64_t>((batch + blocks - 1) / blocks, 1));
+  while (batch > size && batch % size == 1) size += unit;
+  return size;
 }
 
 void Weights::prepare(const Loops& loops, std::span<const float* const> w) { prepare(loops, w, false); }
@@ -157,25 +170,27 @@ void Weights::take_rows(const Loops& loops, int64_t batch, int64_t begin, int64_
   }
 }
 
-void Weights::add_gradients(const Loops& loops, int64_t batch, std::span<const Gradient> all) {
+void Weights::add_gradients(const Loops& loops, int64_t batch, std::span<const Gradient> all) const {
+  one_by_one(host_, tiles(), batch * size_ >= kGradientsWorthThreads,
+             [&](int64_t i) { add_tile(loops, batch, all, i); });
+}
+
+void Weights::add_tile(const Loops& loops, int64_t batch, std::span<const Gradient> all, int64_t tile) const {
   if (batch == 0) return;
-  const bool worth_threads = batch * size_ >= 2 * kProductsWorthAThread;
-  one_by_one(host_, static_cast<int64_t>(tiles_.size()), worth_threads, [&](int64_t i) {
-    const OneThread alone;
-    const Tile& t = tiles_[static_cast<size_t>(i)];
-    const auto [in, out] = shapes_[t.matrix];
-    const Gradient& g = all[t.matrix];
-    if (to_bf16(t.matrix)) {
-      const Bf16* const x = rounded_.data() + begins_[t.matrix];
-      const Bf16* const dy = x + Bf16Products::packed_size(batch, in);
-      bf16_->add_products(t.last - t.first, in, batch, dy + t.first * Bf16Products::sums_of(batch), x,
-                          g.w + t.first * in);
-    } else {
-      check(dnnl_sgemm('T', 'N', t.last - t.first, in, batch, 1.0f, g.dy + t.first, out, g.x, in, 1.0f,
-                       g.w + t.first * in, in));
-    }
-    if (g.b) loops.sum_rows(batch, out, t.first, t.last, g.dy, g.b);
-  });
+  const OneThread alone;
+  const Tile& t = tiles_[static_cast<size_t>(tile)];
+  const auto [in, out] = shapes_[t.matrix];
+  const Gradient& g = all[t.matrix];
+  if (to_bf16(t.matrix)) {
+    const Bf16* const x = rounded_.data() + begins_[t.matrix];
+    const Bf16* const dy = x + Bf16Products::packed_size(batch, in);
+    bf16_->add_products(t.last - t.first, in, batch, dy + t.first * Bf16Products::sums_of(batch), x,
+                        g.w + t.first * in);
+  } else {
+    check(dnnl_sgemm('T', 'N', t.last - t.first, in, batch, 1.0f, g.dy + t.first, out, g.x, in, 1.0f,
+                     g.w + t.first * in, in));
+  }
+  if (g.b) loops.sum_rows(batch, out, t.first, t.last, g.dy, g.b);
 }
 
 void mark_int8(Precision precision, std::vector<tessera::sdk::Parameter>& parameters) {

@@ -44,6 +44,9 @@ void multiply(const Product& p);
 // they are made.
 void prepare_products();
 
+// With this many multiply-adds, gradients of weights are worth several threads.
+constexpr int64_t kGradientsWorthThreads = 2 * kProductsWorthAThread;
+
 // Matrices [out, in], in the order in which they were added. Work on whole matrices is done here, in tiles of their
 // rows. Tiles and blocks depend only on shapes, so that results do not depend on threads.
 //
@@ -55,8 +58,9 @@ class Weights {
   explicit Weights(tessera::sdk::Host host, Precision precision = Precision::kFloat32);
   void add(int64_t in, int64_t out);
 
-  // Samples that a thread processes at once: enough to be worth a thread.
-  int64_t block() const;
+  // Samples of a batch that a thread processes at once: enough to be worth a thread.
+  int64_t block(int64_t batch) const;
+  int64_t size() const { return size_; }  // floats of all matrices
   // True if the inputs of products with matrix `i` are rounded. A sample's values then do not depend on the other
   // samples.
   bool rounds(size_t i) const { return to_bf16(i) || to_int8(i); }
@@ -82,7 +86,10 @@ class Weights {
   // Blocks begin at multiples of 64 rows. take_rows(): [any-thread]
   void start_gradients(int64_t batch);
   void take_rows(const Loops& loops, int64_t batch, int64_t begin, int64_t end, std::span<const Gradient> all) const;
-  void add_gradients(const Loops& loops, int64_t batch, std::span<const Gradient> all);
+  void add_gradients(const Loops& loops, int64_t batch, std::span<const Gradient> all) const;
+  // One of the tiles() parts of add_gradients(). [any-thread]
+  void add_tile(const Loops& loops, int64_t batch, std::span<const Gradient> all, int64_t tile) const;
+  int64_t tiles() const { return static_cast<int64_t>(tiles_.size()); }
 
  private:
   struct Shape {
@@ -100,13 +107,17 @@ class Weights {
   void pack_int8(std::span<const float* const> w);
 
   tessera::sdk::Host host_;
+  // True if a product's bits do not depend on how its rows are divided, except for a single row. With AVX2 they do, so
+  // blocks and tiles keep their sizes there.
+  bool free_;
   std::unique_ptr<Bf16Products> bf16_;
   std::unique_ptr<Int8Products> int8_;  // both NULL: float32
   std::vector<const float*> packed_;    // addresses of the matrices that int8_ has
   std::vector<Shape> shapes_;
   std::vector<int64_t> offsets_;  // in transposed_ and halves_
   std::vector<Tile> tiles_;
-  int64_t size_ = 0;  // floats of all matrices
+  int64_t size_ = 0;    // floats of all matrices
+  int64_t values_ = 0;  // of a sample's inputs and outputs of all products
   Floats transposed_;
   Halves halves_;                // as given
   Halves rounded_;               // x and dy of all matrices, with rows of zeros up to whole units
