@@ -3,7 +3,7 @@
  *
  * ABI 1 is a RELEASE CANDIDATE, of epoch TSR_ABI_EPOCH: docs/ABI.md says what may still change.
  *
- * A call between a host and a plugin that were compiled with different minors:
+ * A call between a host and a plugin that were compiled with different minors goes like this:
  *
  *   1. The caller sets each struct's struct_size to the sizeof that it was compiled with. It fills the structs that it
  *      hands in, and zeroes those that the callee is to fill. It sets its tsr_error to TSR_ERROR_INIT.
@@ -24,12 +24,12 @@
  *     Sizes and versions are never compared for equality.
  *   - Arrays of structs carry a stride in bytes, so that either side may have the longer struct. A struct that may
  *     grow is never a by-value member of another one.
- *   - The low 16 bits of the `flags` of a table, a struct or a call are hints, which may be ignored. The high 16 bits
- *     (TSR_MUST_UNDERSTAND) change what is requested: a callee that does not know one refuses with TSR_UNIMPLEMENTED.
- *     Whoever is handed a table, a description or a struct of another component checks its high flags, the host as
- *     well as a plugin.
- *   - If a new input changes results and is no flag, the callee's table or description has a capability bit for it.
- *     The input is never handed to a component without that bit.
+ *   - The low 16 bits of the `flags` of a table, a struct or a call are hints, which may be ignored. The high 16
+ *     bits (TSR_MUST_UNDERSTAND) change what is requested: a callee that does not know one refuses with
+ *     TSR_UNIMPLEMENTED. The host and every plugin check the high flags of each table, description or struct that
+ *     they receive.
+ *   - If a new input that is not a flag changes results, the callee's table or description has a capability bit for it.
+ *     The host never hands the input to a component without that bit.
  *   - No exception crosses the boundary. A function returns a tsr_code. If that is not TSR_OK, the function fills the
  *     caller's tsr_error, which is never NULL and comes as TSR_ERROR_INIT sets it.
  *   - The process belongs to the host. Opening or calling a plugin never forks, and leaves locale, working directory,
@@ -103,8 +103,8 @@ enum {
 typedef struct tsr_error {
   uint32_t struct_size;
   tsr_code code; /* the same as the returned code */
-  /* The rank at fault, numbered as in the group that connect() made; the message uses the same number. It stays -1 if
-   * the rank is unknown or no rank is at fault. */
+  /* The rank at fault, as numbered in the group of tsr_collective::connect(); the message uses the same number. It
+   * stays -1 if the rank is unknown or no rank is at fault. */
   int32_t rank;
   char message[500]; /* one NUL-terminated sentence for a person: what failed, in which component, what to do */
 } tsr_error;
@@ -129,7 +129,7 @@ static inline tsr_code tsr_refuse(tsr_error* err, tsr_code code, const char* mes
 }
 
 /* A queue of device work: a cudaStream_t or a hipStream_t. A call whose tensors are on a device always has a stream,
- * which is not NULL. NULL means host memory, where work is done when the call returns. */
+ * which is not NULL. NULL stands for host memory: then the work is done when the call returns. */
 typedef void* tsr_stream;
 
 #ifdef __cplusplus

@@ -4,7 +4,7 @@
  *   1. Every rank creates the component, calls describe() and then connect(), which returns a group of all ranks. If
  *      the launcher did not say which ranks share a host, the core asks host_of().
  *   2. The ranks may call split() to form smaller groups, such as one for each host.
- *   3. In a step, every rank starts the same operation, such as all_to_all_v(), and gets a work.
+ *   3. In a step, every rank starts the same operation, such as all_to_all_v(), and gets a tsr_work.
  *   4. It may do other things meanwhile. Then it calls wait(), which ends the operation and frees the work.
  *   5. If an operation fails on a rank, the others learn of it within their deadlines. A rank that cannot go on calls
  *      abort(), which unblocks the others. A failed group can only be closed.
@@ -12,18 +12,18 @@
  *
  * Failures. A failed operation poisons its group: every later operation fails with the first error. The message, and
  * tsr_error.rank, name the rank at fault if it is known; the message also names the operation. Every other rank of the
- * group learns of it within its own deadline. A rank is a device, not a process.
+ * group learns of the failure within its own deadline. A rank is a device, not a process.
  *
- * Threads. A group and its works are one object, which [serial] guards as a whole: while an operation starts or a work
- * is waited for, only [any-thread] calls of that group may run. Different groups may be used by different threads at
+ * Threads. A group and its works count as one object for [serial]. While one thread starts an operation or waits for a
+ * work, other threads make only [any-thread] calls on that group. Different groups may be used by different threads at
  * once, even if they come from one connect() or one was split off another.
  *
- * Order. Operations on a group start in the same order on all its ranks. Works are waited for in the order in which
- * they were started, so that a component that wraps another one may start inner operations in wait().
+ * Order. Operations on a group start in the same order on all its ranks. The caller waits for works in the order in
+ * which it started them. So a component that wraps another one may start operations of that one in wait().
  *
- * Lifetime. A group is closed after all of its works were waited for. A group that was split off may outlive the one
- * that it was split off. The component is destroyed after all of its groups are closed. Once close() has begun, nobody
- * calls abort(), status(), bytes_sent() or any other function of that group.
+ * Lifetime. A group is closed after all of its works were waited for. A group that split() made may outlive its parent
+ * group. The component is destroyed after all of its groups are closed. Once close() has begun, nobody calls abort(),
+ * status(), bytes_sent() or any other function of that group.
  * Structs, arrays of counts and strings are read before a call returns. The memory of a DLTensor stays valid
  * until its work was waited for and, if the call has a stream, until that stream has passed the operation.
  *
@@ -50,20 +50,20 @@ extern "C" {
 /* The operation of a reduction. */
 enum { TSR_REDUCE_SUM = 0, TSR_REDUCE_MAX = 1, TSR_REDUCE_MIN = 2 };
 
-/* The abilities of one object; a wrapper's are those that it has together with the component that it wraps. All
- * pointers are valid as long as the object lives. */
+/* The abilities of one object. A wrapper reports what it can do together with the component that it wraps. All pointers
+ * are valid as long as the object lives. */
 typedef struct tsr_collective_info {
   uint32_t struct_size;
-  /* Bits for inputs of calls that change results: the host hands such an input only to an object with its bit. None is
-   * defined: 0. A wrapper asks the inner component into a struct of its own, and reports only bits that it knows. */
+  /* Each bit stands for an input that changes results; the host hands the input only to an object with the bit. No bit
+   * is defined: 0. A wrapper gives the inner describe() a struct of its own, and reports only bits that it knows. */
   uint32_t flags;
   /* DLDeviceTypes whose memory is exchanged directly, ended by 0. "auto" chooses this transport for jobs on such a
    * device. NULL: none, and the core copies tensors to host memory first. Every transport takes tensors in host memory.
    * All tensors of one call are in the same kind of memory. */
   const int32_t* device_types;
   /* Element types that all_reduce and reduce_scatter_v take: at least float32, float64, int32 and int64. Further types,
-   * such as float16, hold for memory of its device types, or for host memory if it has none. The other operations take
-   * any type. */
+   * such as float16, are for memory of device_types only, or for host memory if device_types is NULL. The other
+   * operations take any type. */
   const DLDataType* reducible;
   uint32_t num_reducible; /* number of `reducible` */
   uint32_t reserved;      /* 0 */
@@ -103,11 +103,11 @@ typedef struct tsr_collective_call {
   tsr_stream stream; /* stream of the tensors' device, never NULL for one; NULL for tensors in host memory */
   double timeout_s;  /* deadline in seconds; 0: the group's default */
   const char* label; /* the caller's name for this operation, for error messages and traces; may be NULL */
-  /* Identifies the place in the program that calls: the same on all ranks and in all steps, and different for each
-   * exchange of a step. A codec keeps its state from step to step (such as errors that it feeds back) by site. 0: the
-   * place is not known. */
+  /* A number for the calling place in the program. It is the same on all ranks and in all steps, and different for each
+   * exchange of a step. A codec keeps a state for each site, such as the errors that it adds back in the next step. 0:
+   * the place is not known. */
   uint64_t site;
-  /* Width of a row, if the elements are rows of one width, in elements. 0: they are not. */
+  /* Width of a row in elements, if the elements form rows of one width; otherwise 0. */
   int64_t row_elements;
 } tsr_collective_call;
 
@@ -123,17 +123,17 @@ typedef struct tsr_collective {
   tsr_code (*connect)(void* self, const tsr_rendezvous* where, tsr_group** group, tsr_error* err);
   /* [serial] Makes smaller groups. Every rank of `group` calls it. Ranks with the same color >= 0 form a new group, in
    * the order of `key`; ranks with the same key are in the order of `group`. With color -1 this rank joins no group,
-   * and *child becomes NULL. The caller owns *child until close(). The call blocks. Of `call` only deadline and label
-   * are used. */
+   * and *child becomes NULL. The caller owns *child until close(). The call blocks. split() reads only the deadline and
+   * the label of `call`. */
   tsr_code (*split)(tsr_group* group, int32_t color, int32_t key, const tsr_collective_call* call, tsr_group** child,
                     tsr_error* err);
   /* [any-thread] Return this rank's number in the group, and the group's number of ranks. */
   int32_t (*rank)(const tsr_group* group);
   int32_t (*world_size)(const tsr_group* group);
 
-  /* [serial][enqueue] The six operations start here and end in wait(). Each makes a *work, which is for the caller.
-   * Counts are numbers of elements, [world_size]. Pieces are stored one after the other, in rank order. `send` and
-   * `recv` have the same dtype and do not overlap; `send` is only read. Only the number of elements matters, no shape.
+  /* [serial][enqueue] The six operations start here and end in wait(). Each makes a *work, which the caller hands to
+   * wait(). Counts are [world_size] numbers of elements. The blocks of the ranks follow each other in rank order.
+   * `send` and `recv` have the same dtype and do not overlap; `send` is only read. Shapes do not matter.
    *
    * all_to_all_v sends send_counts[r] elements to rank r, and receives recv_counts[r] elements from it. */
   tsr_code (*all_to_all_v)(tsr_group* group, const DLTensor* send, const int64_t* send_counts, const DLTensor* recv,
@@ -142,7 +142,7 @@ typedef struct tsr_collective {
   /* `inout` becomes its reduction over all ranks. `op` is a TSR_REDUCE_*. */
   tsr_code (*all_reduce)(tsr_group* group, const DLTensor* inout, int32_t op, const tsr_collective_call* call,
                          tsr_work** work, tsr_error* err);
-  /* Rank r gets the reduction of piece r of all ranks, which has counts[r] elements. */
+  /* Rank r gets the reduction of all ranks' block r, which has counts[r] elements. */
   tsr_code (*reduce_scatter_v)(tsr_group* group, const DLTensor* send, const int64_t* counts, const DLTensor* recv,
                                int32_t op, const tsr_collective_call* call, tsr_work** work, tsr_error* err);
   /* Every rank gets what all ranks sent. Rank r sends counts[r] elements. */
@@ -155,11 +155,11 @@ typedef struct tsr_collective {
   tsr_code (*barrier)(tsr_group* group, const tsr_collective_call* call, tsr_work** work, tsr_error* err);
 
   /* [serial] Blocks until the operation is done, and frees the work, whether it succeeded or not. If the call had a
-   * stream, that stream waits for the operation instead. */
+   * stream, that stream waits for the operation, and not the caller. */
   tsr_code (*wait)(tsr_work* work, tsr_error* err);
 
-  /* [any-thread] Not after close() has begun. Unblocks every waiter of the group here and, as far as possible, on the
-   * other ranks. All of them fail with `reason`. */
+  /* [any-thread] Unblocks every waiter of the group here and, as far as possible, on the other ranks. All of them fail
+   * with `reason`. It is not called after close() has begun. */
   void (*abort)(tsr_group* group, const char* reason);
   /* [serial] Frees the group. It tells the peers first, so that they do not take this rank for a dead one. */
   void (*close)(tsr_group* group);
@@ -168,16 +168,16 @@ typedef struct tsr_collective {
   uint64_t (*bytes_sent)(const tsr_group* group);
 
   /* [any-thread] Optional. Returns a number for the host of a rank: ranks with the same number share a host. The
-   * numbers have no other meaning. -1: not known. The core asks if the launcher did not say (local_world_size 0). */
+   * numbers have no other meaning. -1: not known. The core asks if tsr_rendezvous::local_world_size is 0. */
   int32_t (*host_of)(const tsr_group* group, int32_t rank);
 
-  /* [any-thread] Optional. Returns the failure with which the group is poisoned, as its next operation will report it.
-   * TSR_OK: no failure is known on this rank. It does not communicate and does not block. */
+  /* [any-thread] Optional. Returns the failure that poisoned the group, as its next operation will report it. TSR_OK:
+   * no failure is known on this rank. It does not communicate and does not block. */
   tsr_code (*status)(const tsr_group* group, tsr_error* err);
 
   /* [any-thread] Optional. Returns the number of bytes on the wire for `elements` elements between two ranks, in an
    * all_to_all_v with these row_elements and flags (TSR_CALL_*). Plans and reports use it. Fewer elements never take
-   * more bytes. NULL: the size of the elements. */
+   * more bytes. NULL: it is the size of the elements. */
   int64_t (*wire_bytes)(void* self, DLDataType dtype, int64_t elements, int64_t row_elements, uint32_t flags);
 } tsr_collective;
 

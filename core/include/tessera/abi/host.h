@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* tessera/abi/host.h - what the core lends to a plugin: a log, memory, threads.
  *
- *   1. The host makes one tsr_host for each runtime. It hands it to a plugin's entry, to probe() and to create().
+ *   1. The host makes one tsr_host for each runtime, and hands it to a plugin's entry, to probe() and to create().
  *   2. The object that create() makes keeps the pointer. It calls log, alloc, free and parallel_for from any thread,
  *      as often as it likes.
- *   3. The runtime may be closed before the last of its objects. The tsr_host lives as long as the process: then
- *      parallel_for runs on the caller's thread, and log writes to standard error.
+ *   3. The runtime may be closed before its last object. The tsr_host lives on until the process ends. Meanwhile
+ *      parallel_for() runs on the caller's thread, and log() writes to standard error.
  */
 #ifndef TESSERA_ABI_HOST_H_
 #define TESSERA_ABI_HOST_H_
@@ -32,13 +32,13 @@ struct tsr_host {
    * The caller owns it until free(). Returns NULL and fills `err` on failure. Large blocks in host memory come from
    * huge pages if the machine has them. */
   void* (*alloc)(const tsr_host* host, DLDevice device, uint64_t bytes, tsr_stream stream, tsr_error* err);
-  /* [any-thread][enqueue] Frees memory from alloc(), with the same `device` and `bytes`. With a NULL stream, all
-   * work that uses it is done. `memory` may be NULL. */
+  /* [any-thread][enqueue] Frees memory from alloc(), with the same `device` and `bytes`. A NULL stream means that all
+   * work that uses the memory is already done. `memory` may be NULL. */
   void (*free)(const tsr_host* host, DLDevice device, void* memory, uint64_t bytes, tsr_stream stream);
 
   /* [any-thread] Runs body(ctx, i) for every i in [0, n), on up to num_threads() threads, and returns when all are
-   * done. `body` must not throw. If the host's threads are busy with another parallel_for, from inside of which this
-   * one may have been called, all of this one runs on the calling thread. */
+   * done. `body` must not throw. If the host's threads are busy with another parallel_for(), such as the one whose body
+   * makes this call, the whole call runs on the calling thread. */
   void (*parallel_for)(const tsr_host* host, uint64_t n, void (*body)(void* ctx, uint64_t i), void* ctx);
   /* [any-thread] Returns how many threads parallel_for uses at most, which is at least 1. The number may change between
    * calls of parallel_for, but not during one. */

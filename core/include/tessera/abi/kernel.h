@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* tessera/abi/kernel.h - tessera.kernel/1: lookups in, and updates of, a group of shards, in one call for all.
+/* tessera/abi/kernel.h - tessera.kernel/1: looks up and updates rows of several shards in one call.
  *
  * Training:
  *   1. The host asks supports() whether the kernel can serve some shards. While it plans, it may ask the draft
@@ -37,8 +37,8 @@ extern "C" {
 /* The purpose of an instance. An instance for inference is never updated. */
 enum { TSR_MODE_TRAIN = 0, TSR_MODE_INFER = 1 };
 
-/* The compute kernels that the host knows. A plugin may serve others under its own names, such as "acme.cached". They
- * train as FUSED does. */
+/* The compute kernels that the host knows. A plugin may serve others under its own names, such as "acme.cached". Such a
+ * kernel trains as TSR_COMPUTE_FUSED does. */
 #define TSR_COMPUTE_FUSED "fused" /* backward() updates the rows */
 #define TSR_COMPUTE_DENSE "dense" /* backward_rows() hands out gradients, apply() updates: for replicated rows */
 #define TSR_COMPUTE_QUANT "quant" /* only infers, from rows in a format of tessera/abi/row_formats.h */
@@ -54,8 +54,8 @@ enum { TSR_MODE_TRAIN = 0, TSR_MODE_INFER = 1 };
  * bounds its ids and costs no memory, unless TSR_TABLE_ANY_ID is set. export_rows() gives the existing rows, by a
  * cursor that only the kernel understands. Such a kernel knows TSR_TABLE_ANY_ID and TSR_IMPORT_REPLACE. */
 #define TSR_KERNEL_ROWS_ON_DEMAND 0x10000u
-/* The kernel wraps another one, which create() gets as `inner` ("acme.cache(cpu)"). If the config names none, the host
- * takes the best kernel for the same device that serves TSR_COMPUTE_FUSED and wraps nothing itself. */
+/* The kernel wraps another one, which create() gets as `inner` ("acme.cache(cpu)"). If the config names no inner
+ * kernel, the host takes the best one for the same device that serves TSR_COMPUTE_FUSED and wraps nothing itself. */
 #define TSR_KERNEL_WRAPS 0x20000u
 
 /* A flag in tsr_kernel_table::flags, only for kernels with TSR_KERNEL_ROWS_ON_DEMAND. Ids may be any number in
@@ -76,8 +76,8 @@ typedef struct tsr_kernel_table {
 
 /* The formula of start values, with which a device can make them itself. Element (row, col) of the shard, with
  * r = first_row + row and c = first_col + col, is
- *     ((float)(b >> 8) + 0.5f) * scale,    b: int32_t, shifted arithmetically; two float32 roundings, that of * last
- * where b is the lower half of h for an even c, its upper half for an odd one, and, in 64 bits that wrap,
+ *     ((float)(b >> 8) + 0.5f) * scale,    b: int32_t, shifted arithmetically; rounded to float32 after + and after *
+ * where b is the lower half of h for an even c and the upper half for an odd c. In 64 bits that wrap around,
  *     h = mix(mix(key + G * (r + 1)) + G * (c / 2 + 1)),    G = 0x9e3779b97f4a7c15
  *     mix(x): x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;  x = (x ^ x >> 27) * 0x94d049bb133111eb;  x ^ x >> 31
  * The values are uniform in +-scale * 2^23. They are 0 if scale is 0. */
@@ -90,7 +90,7 @@ typedef struct tsr_start_formula {
 } tsr_start_formula;
 
 /* The values that rows have before training. They depend on the job's seed, on the table's name, and on row and column
- * of the whole table, which the host knows. They do not depend on how the table is cut. */
+ * of the whole table, which the host knows. They do not depend on how the table is sharded. */
 typedef struct tsr_start_values {
   uint32_t struct_size;
   uint32_t flags; /* none is defined: 0 */
@@ -98,8 +98,8 @@ typedef struct tsr_start_values {
   /* [any-thread] Writes the start values of `count` rows of a table to out, float32 [count, dim] in host memory.
    * `rows` are local row ids in [0, rows), in any order. */
   tsr_code (*fill)(void* self, uint32_t table, int64_t count, const int64_t* rows, float* out, tsr_error* err);
-  /* [any-thread] Fills `out` with the formula of the same values. TSR_UNIMPLEMENTED: the table's rows are routed, so
-   * only fill() knows them. */
+  /* [any-thread] Fills `out` with the formula of the same values. TSR_UNIMPLEMENTED: a sharder routes the table's rows
+   * (TSR_ROWS_ROUTED), so only fill() has their values. */
   tsr_code (*formula)(void* self, uint32_t table, tsr_start_formula* out, tsr_error* err);
 } tsr_start_values;
 
@@ -121,16 +121,16 @@ typedef struct tsr_kernel_config {
   const char* optimizer_options;  /* the optimizer's JSON options, for kernels with their own fused form of it */
   double max_gradient;            /* each element of grad_output is clamped to [-this, this]; 0: not clamped */
   /* Start values of rows that the kernel makes itself: all rows if it has no import_rows (a tensor train) or has
-   * TSR_KERNEL_STARTS_ROWS, and new rows with TSR_KERNEL_ROWS_ON_DEMAND. Other kernels set rows to 0, and the host
-   * imports them. It outlives the instance. NULL: rows start at 0; it is also NULL before open(). */
+   * TSR_KERNEL_STARTS_ROWS; new rows if it has TSR_KERNEL_ROWS_ON_DEMAND. Other kernels set rows to 0, and the host
+   * imports values. The pointer outlives the instance. NULL: rows start at 0; calls before open() always get NULL. */
   const tsr_start_values* start_values;
   /* Name of the layout of a stored row: TSR_ROW_FORMAT_* (abi/row_formats.h), or a plugin's own such as "acme.mx4".
    * NULL: `dim` plain values of weight_dtype. A kernel refuses a name that it does not know. */
   const char* row_format;
   /* The source of all random choices that a kernel makes, such as stochastic rounding. It is the job's seed, so it is
-   * the same on all ranks and in every run of the job. The kernel mixes the table's name, row and column of the
-   * whole table and the step into it, so that results depend on no plan and repeat. tsr_start_values::formula has the
-   * first row and column of the shard. */
+   * the same on all ranks and in every run of the job. The kernel mixes into it the table's name, the row and column in
+   * the whole table, and the step, so that results repeat under any plan. tsr_start_values::formula has the first row
+   * and column of the shard. */
   uint64_t seed;
 } tsr_kernel_config;
 
@@ -139,9 +139,9 @@ typedef struct tsr_kernel_config {
  * With TSR_POOLING_NONE, the row of the id at position p goes to
  * output[output_offset + (p - offsets[first_offset]) * output_stride + 0..dim).
  *
- * A lookup may have several outputs, because the rows of a sharded step either leave the rank or stay. A feature writes
- * to the one numbered `output`. If `listed` is not 0, bag i is row output_rows[first_offset + i] of that output instead
- * of row i. A feature with TSR_POOLING_NONE is never listed. */
+ * A lookup may have several outputs, because some results travel to another rank and others stay. A feature writes to
+ * output number `output`. If `listed` is not 0, bag i is row output_rows[first_offset + i] of that output instead of
+ * row i. A feature with TSR_POOLING_NONE is never listed. */
 typedef struct tsr_lookup_feature {
   int32_t table;         /* index in tsr_kernel_config::tables */
   int32_t pooling;       /* TSR_POOLING_* */
@@ -224,14 +224,14 @@ typedef struct tsr_stored_rows {
   const void* bytes;
   uint64_t size;  /* of the memory, in bytes */
   int64_t stride; /* bytes from one row to the next */
-  /* The meaning of the bytes, as tsr_kernel_config::row_format. Its name is that of the instance's config. */
+  /* The format of the bytes: the same name as tsr_kernel_config::row_format of the instance. */
   const char* row_format;
 } tsr_stored_rows;
 
 /* Figures of one table. Counters count from open() on. */
 typedef struct tsr_kernel_stats {
   uint32_t struct_size;
-  uint32_t extra_bytes;    /* size of a row's tsr_rows::extra: a multiple of 4 that never changes; 0: none */
+  uint32_t extra_bytes;    /* bytes of a row's tsr_rows::extra: a multiple of 4 that never changes; 0: none */
   uint64_t weight_bytes;   /* memory of the rows, as stored */
   uint64_t state_bytes;    /* memory of the optimizer states */
   uint64_t other_bytes;    /* scratch memory that is kept between calls */
@@ -256,7 +256,7 @@ typedef struct tsr_kernel {
    * Allocates nothing. */
   tsr_code (*supports)(void* self, const tsr_kernel_config* config, tsr_error* why);
   /* [any-thread] Makes an instance, which the caller owns until close(). States have their start values. Rows are 0,
-   * except for those that tsr_kernel_config::start_values is for. TSR_RESOURCE_EXHAUSTED: too little memory. */
+   * except for rows that tsr_kernel_config::start_values describes. TSR_RESOURCE_EXHAUSTED: too little memory. */
   tsr_code (*open)(void* self, const tsr_kernel_config* config, void** instance, tsr_error* err);
   /* [serial] Frees the instance. All its contexts have been released. */
   void (*close)(void* instance);
@@ -293,7 +293,7 @@ typedef struct tsr_kernel {
   /* [serial] Fills `stats` for one table. */
   tsr_code (*stats)(void* instance, uint32_t table, tsr_kernel_stats* stats, tsr_error* err);
 
-  /* [serial] Optional. From now on the table's rows are the given ones. They are read in place, and neither copied nor
+  /* [serial] Optional. Replaces the table's rows by the given ones, which are read in place, and neither copied nor
    * written. Therefore many instances can share them, and also many processes if the memory is a mapped file. The
    * memory outlives the instance, or lives until the table's next adopt_rows. */
   tsr_code (*adopt_rows)(void* instance, uint32_t table, const tsr_stored_rows* rows, tsr_error* err);

@@ -29,18 +29,18 @@ extern "C" {
 #define TSR_MODULE_KIND "tessera.module/1"
 
 /* Flags of the table. */
-/* It has the option "precision", "float32" or "bfloat16": the type to which the inputs of its matrix products are
- * rounded. Parameters, gradients and sums are float32 in any case. create() gives TSR_UNAVAILABLE if this machine lacks
- * what the precision needs. The core passes a job's precision only to layers with this flag, a hint. */
+/* The layer has the option "precision", "float32" or "bfloat16": the type to which the inputs of its matrix products
+ * are rounded. Parameters, gradients and sums are float32 in any case. create() gives TSR_UNAVAILABLE if this machine
+ * lacks what the precision needs. The core passes a job's precision only to layers with this flag, which is a hint. */
 #define TSR_MODULE_PRECISION 0x1u
-/* It is a loss of classes: the first input has a value for each class, the second the number of the class from 0 on,
+/* The layer is a loss of classes: input 0 has a value for each class, input 1 has the number of the class from 0 on,
  * and the model's probabilities are the softmax of the values. The core judges such heads by metrics of classes. */
 #define TSR_MODULE_CLASSES 0x2u
-/* Its option "precision" also takes "int8": inputs of products are rounded to 8 bits, and sums are exact. Such a layer
- * is only asked for predictions, with parameters that stay as they are, and refuses backward(). A hint. */
+/* The option "precision" also takes "int8": inputs of products are rounded to 8 bits, and sums are exact. Such a layer
+ * only predicts, with parameters that never change, and refuses backward(). This flag is a hint. */
 #define TSR_MODULE_INT8 0x4u
-/* Its training calls need tsr_module_call::sum_over_ranks if there are several ranks. Without this flag that function
- * is NULL. */
+/* The layer's training calls need tsr_module_call::sum_over_ranks if there are several ranks. Without this flag that
+ * function is NULL. */
 #define TSR_MODULE_SUMS_OVER_RANKS 0x10000u
 
 /* How the core fills a parameter or a buffer at the start, with init_values a and b. Random values depend only on the
@@ -69,22 +69,22 @@ typedef struct tsr_parameter {
 } tsr_parameter;
 
 /* Flags of a value. */
-/* It is a sequence: it has the offsets that `rows_like` names instead of one row for each sample. */
+/* The value is a sequence: it has the offsets that `rows_like` names instead of one row for each sample. */
 #define TSR_VALUE_JAGGED 0x10000u
-/* Flags of an input that is a sequence: each rank has other rows of one set, which the ranks hold together, such as the
- * candidates of a loss. TSR_VALUE_SPLIT is for calls that train, TSR_VALUE_SPLIT_IN_EVALUATION for calls that do not.
+/* Flags of a sequence input that is split over the ranks: each rank has a part of one set, such as the candidates of a
+ * loss. TSR_VALUE_SPLIT is for calls that train, TSR_VALUE_SPLIT_IN_EVALUATION for calls that do not.
  * A layer that computes each row by itself may take such an input. Any other layer must combine the ranks' results by
  * sum_over_ranks(), or refuse the input. */
 #define TSR_VALUE_SPLIT 0x20000u
 #define TSR_VALUE_SPLIT_IN_EVALUATION 0x40000u
-/* Hints about inputs that are sequences: only calls that train, or only calls that do not, have rows of them. */
+/* Hints about inputs that are sequences: the input has rows only in calls that train, or only in calls that do not. */
 #define TSR_VALUE_ONLY_IN_TRAINING 0x1u
 #define TSR_VALUE_ONLY_IN_EVALUATION 0x2u
 /* A hint about the output of a loss: the smaller its first input, the larger the label, as with a distance. The core
  * then compares that input with no label in metrics, which take a larger value for a larger label. */
 #define TSR_VALUE_FALLS_WITH_LABEL 0x4u
 
-/* Values of `rows_like` that are no index. */
+/* Values of tsr_value::rows_like that are no index. */
 enum {
   TSR_ROWS_OWN = -1 /* the output has offsets of its own */
 };
@@ -94,15 +94,15 @@ typedef struct tsr_value {
   uint32_t struct_size;
   uint32_t flags;   /* TSR_VALUE_* */
   DLDataType dtype; /* inputs: float32, int32 or int64; outputs: float32 */
-  /* Only of a sequence; 0 without TSR_VALUE_JAGGED. For an input: index of the first input that has the same offsets in
+  /* For sequences only; 0 without TSR_VALUE_JAGGED. For an input: index of the first input that has the same offsets in
    * every batch, which is its own index if no earlier one has them. For an output: index of the input, a sequence,
    * whose offsets it has; or TSR_ROWS_OWN. */
   int32_t rows_like;
   int64_t width; /* values of a row; 0: the caller does not know it yet */
 } tsr_value;
 
-/* A flag of a call. It is part of training: dropout drops values, and batch norm uses the batch's statistics. Without
- * this flag it is an evaluation. A module refuses a call with a high flag that it does not know. */
+/* A flag of a call that is part of training: dropout drops values, and batch norm uses the batch's statistics. A call
+ * without this flag is an evaluation. A module refuses a call with a high flag that it does not know. */
 #define TSR_MODULE_TRAIN 0x10000u
 
 /* The arguments of forward() and backward(). Tensors are contiguous and on one device. Values are [rows, width]; dense
@@ -118,7 +118,7 @@ typedef struct tsr_module_call {
   uint32_t num_outputs;
   const DLTensor* inputs; /* [num_inputs] */
   /* [num_inputs], each int64 [batch + 1], from 0, never falling, up to the input's rows. Data NULL: the input is dense.
-   * NULL: all are. */
+   * NULL: all inputs are dense. */
   const DLTensor* offsets;
   const DLTensor* parameters; /* in the order of parameter() */
   const DLTensor* buffers;    /* in the order of buffer(); forward() may write them if the call trains */
@@ -130,8 +130,8 @@ typedef struct tsr_module_call {
   const DLTensor* grad_inputs;     /* [num_inputs], written; data NULL: not wanted, or the input has integers */
   const DLTensor* grad_parameters; /* in the order of parameter(); the layer adds to them */
   tsr_stream stream;               /* stream of the tensors' device; NULL in host memory */
-  /* [serial][enqueue] For forward() and backward(), on the thread that called them. Replaces `inout` (float32 or
-   * float64) by its sum over all ranks, in stream order. If it is not NULL, all ranks call it equally often and with
+  /* [serial][enqueue] The layer calls it inside forward() and backward(), on the same thread. Replaces `inout` (float32
+   * or float64) by its sum over all ranks, in stream order. If it is not NULL, all ranks call it equally often and with
    * equal sizes, in forward() and in backward(). NULL: there is only one rank, or the call does not train and has no
    * input that is TSR_VALUE_SPLIT_IN_EVALUATION. */
   tsr_code (*sum_over_ranks)(void* ranks, const DLTensor* inout, tsr_error* err);
@@ -140,7 +140,7 @@ typedef struct tsr_module_call {
    * falling, up to at most max_rows(). backward() reads them. Data NULL: the output has no offsets of its own. NULL: no
    * output has. */
   const DLTensor* output_offsets;
-  /* The calling rank, and the number of ranks, that sum_over_ranks adds up. Without it: 0 and 1. */
+  /* The calling rank, and the number of ranks that sum_over_ranks adds up. If that is NULL: 0 and 1. */
   int32_t rank;
   int32_t world_size;
 } tsr_module_call;
@@ -168,7 +168,7 @@ typedef struct tsr_module {
   tsr_code (*forward)(void* self, const tsr_module_call* call, tsr_module_context** context, tsr_error* err);
   /* [serial][enqueue] Computes the gradients. The context stays the caller's. */
   tsr_code (*backward)(void* self, const tsr_module_call* call, tsr_module_context* context, tsr_error* err);
-  /* [serial] Frees a context that is not NULL: after its backward(), even if that failed, or instead of it. */
+  /* [serial] Frees a context (never NULL) after its backward(), even if that failed, or instead of it. */
   void (*release)(void* self, tsr_module_context* context);
 
   /* Optional. The DLDeviceTypes whose memory forward() and backward() take, ended by 0. NULL: {kDLCPU, 0}. */

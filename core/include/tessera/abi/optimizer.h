@@ -29,7 +29,7 @@ enum {
 
 /* Describes values that are kept between steps. The description is the same in every call, and in all processes with
  * the same options. A kernel that does not know the kind or a high flag, or cannot store the dtype, refuses the
- * optimizer in supports() with a message. So does the host: it knows float32. */
+ * optimizer in supports() with a message. So does the host, which stores only float32. */
 typedef struct tsr_state {
   uint32_t struct_size;
   int32_t kind;     /* TSR_STATE_* */
@@ -40,7 +40,7 @@ typedef struct tsr_state {
 } tsr_state;
 
 /* Values that the host sets for every step. A high flag reaches only optimizers that have the same bit in
- * tsr_optimizer::flags; the host, and a kernel that calls one, make sure of that. */
+ * tsr_optimizer::flags; the host, and a kernel that calls one, check that. */
 typedef struct tsr_update {
   uint32_t struct_size;
   uint32_t flags;       /* none is defined: 0 */
@@ -77,9 +77,9 @@ typedef struct tsr_optimizer {
 
   /* Optional. Names what update_row computes, with a revision: "tessera.adam/1" (docs/config.md has the options of
    * Tessera's own formulas, and tests/conformance/README.md what they compute). A kernel may compute that formula
-   * itself from the optimizer's options (tsr_kernel_config::optimizer_options), with equal results to rounding. It
+   * itself from the optimizer's options (tsr_kernel_config::optimizer_options), with equal results up to rounding. It
    * knows an optimizer only by this name, never by the component's id, and refuses an option that it does not know. An
-   * optimizer that learns an option which changes results has another revision. NULL: only update_row knows. */
+   * optimizer that learns an option which changes results has another revision. NULL: only update_row has it. */
   const char* formula;
 } tsr_optimizer;
 

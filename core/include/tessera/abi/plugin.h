@@ -39,13 +39,13 @@ struct tsr_component {
   const void* api;     /* the interface's table, according to `kind`: tsr_sharder, tsr_kernel, ... */
 
   /* [any-thread] Optional. Returns TSR_OK if this component can run on this machine. Otherwise returns a code, with the
-   * reason in `why`. It must be cheap. If it is NULL, the component can run. */
+   * reason in `why`. It must be cheap. A component without probe() can always run. */
   tsr_code (*probe)(const tsr_component* component, const tsr_host* host, tsr_error* why);
 
   /* [any-thread] Makes an object of `component`, which is this struct. The caller owns the object and ends it with
    * destroy(). *self may stay NULL if the component needs no object. `options` is a JSON object, "{}" if there are
-   * none; an unknown key is TSR_INVALID_ARGUMENT. `inner` is the component that this one wraps, as in
-   * "codec:int8(tcp)". It outlives the new object. It is NULL if nothing is wrapped. */
+   * none; create() refuses an unknown key with TSR_INVALID_ARGUMENT. `inner` is the component that this one wraps, as
+   * in "codec:int8(tcp)". It outlives the new object. It is NULL if nothing is wrapped. */
   tsr_code (*create)(const tsr_component* component, const tsr_host* host, const char* options,
                      const tsr_instance* inner, void** self, tsr_error* err);
   /* [serial] Frees the object, after joining every thread that the object started. It is called once for each
@@ -53,7 +53,7 @@ struct tsr_component {
   void (*destroy)(void* self);
 
   /* [any-thread] Optional. Returns the table of another interface that the object has, or NULL. Drafts are tried this
-   * way, before they get a slot in a frozen interface. `id` includes the revision, "tessera.kernel.prefetch/draft-2";
+   * way before they become part of a frozen interface. `id` includes the revision, "tessera.kernel.prefetch/draft-2";
    * abi/draft/README.md lists the ids. The table lives as long as the object. It begins with its struct_size and its
    * flags, both uint32_t, so that the caller can check the flags of any extension.
    * A component that wraps another one answers only for ids that it knows. It must not forward other ids to the wrapped
@@ -66,8 +66,8 @@ struct tsr_component {
 };
 
 /* The table that the entry returns. It and everything that it points to live as long as the process. The host reads
- * abi_major and epoch first and refuses others than its own, also for a plugin that is part of the program. Their
- * places never change, in any major. */
+ * abi_major and epoch first. If they differ from its own, it refuses the plugin, even one that is linked into the
+ * program. Both members keep their offsets in every major. */
 typedef struct tsr_plugin {
   uint32_t struct_size;
   uint32_t abi_major;      /* TSR_ABI_MAJOR */
@@ -91,9 +91,9 @@ TSR_EXPORT const tsr_plugin* tessera_plugin_v1(const tsr_host* host, tsr_error* 
  * is its head. The rest of the descriptor is the manifest: NUL-terminated text with one line "kind id version\n" for
  * each component. The three words are printable ASCII without spaces. Additional words of a line are reserved for later
  * versions.
- * The lines have the order and the words of the component table. If they differ, the plugin is rejected. A plugin that
- * serves several majors has several notes, and a host takes the one of its own major and epoch. The note exists only on
- * ELF systems. For others the symbol `tessera_note_v1` is reserved: it will be data with the same bytes. */
+ * Line i has the kind, id and version of component i. The host rejects a plugin whose note and table differ. A plugin
+ * that serves several majors has several notes, and a host takes the one of its own major and epoch. The note exists
+ * only on ELF systems. On other systems, the reserved symbol `tessera_note_v1` will be data with the same bytes. */
 #define TSR_NOTE_SECTION ".note.tessera"
 #define TSR_NOTE_OWNER "TESSERA"
 #define TSR_NOTE_TYPE 1u
@@ -109,7 +109,7 @@ typedef struct tsr_note {
 } tsr_note;
 #define TSR_NOTE_DESC_HEAD 16u /* bytes of the descriptor before the manifest */
 
-/* Defines the note. `manifest_text` is a string literal. It is used once in a plugin. */
+/* Defines the note; a plugin uses this macro once. `manifest_text` is a string literal. */
 #define TSR_NOTE(min_host_minor, manifest_text)                                                                  \
   __attribute__((used, aligned(4), section(TSR_NOTE_SECTION))) static const struct {                             \
     tsr_note head;                                                                                               \

@@ -43,7 +43,7 @@ enum {
   TSR_COMBINE_REPLICA = 3   /* all rectangles are equal: looked up locally, gradients averaged over all ranks */
 };
 
-/* How a layout part says which rows its rectangles hold. All parts of a layout use the same. */
+/* How a layout part says which rows its rectangles hold. All parts of a layout use the same way. */
 enum {
   TSR_ROWS_RANGE = 0, /* a rectangle has the table's rows [row, row + rows) */
   TSR_ROWS_ROUTED = 1 /* route() decides; a rectangle's `rows` counts the rows of its row set, and its `row` is 0 */
@@ -55,10 +55,10 @@ enum { TSR_POOLING_NONE = 0, TSR_POOLING_SUM = 1, TSR_POOLING_MEAN = 2, TSR_POOL
 /* A flag of tsr_sharder: the planner uses this sharder only for tables whose constraints name it. */
 #define TSR_SHARDER_WHEN_ASKED 0x1u
 /* A flag of tsr_sharder that must be understood: in its layouts with TSR_ROWS_ROUTED, rows keep their ids. route()
- * writes an id's row set and, as its local row, the id itself; the host refuses any other. unroute() returns the local
- * row as the id. A rectangle's `rows` tells the planner the row set's share of the table's rows. The host requires a
- * kernel with TSR_KERNEL_ROWS_ON_DEMAND, whose tsr_kernel_table::rows is that of the whole table and bounds its ids:
- * such a kernel decides by an id which row to drop, so it must see the same id on any number of ranks. */
+ * writes an id's row set and, as its local row, the id itself; the host refuses any other local row. unroute() returns
+ * the local row as the id. A rectangle's `rows` tells the planner the row set's share of the table's rows. The host
+ * requires a kernel with TSR_KERNEL_ROWS_ON_DEMAND, whose tsr_kernel_table::rows counts the whole table and bounds its
+ * ids: such a kernel decides by an id which row to drop, so it must see the same id on any number of ranks. */
 #define TSR_SHARDER_KEEPS_IDS 0x10000u
 
 /* The table to be cut. */
@@ -133,7 +133,7 @@ typedef struct tsr_layout {
   uint32_t num_row_sets;        /* with TSR_ROWS_ROUTED, including row sets without rows; with TSR_ROWS_RANGE 0 */
   uint32_t reserved;            /* 0 */
   const tsr_layout_part* parts; /* [num_parts] */
-  /* Any number of the sharder's own, saved in plans. It tells route() which layout was chosen. 0: not needed. */
+  /* Any number that the sharder chooses, saved in plans. It tells route() which layout was chosen. 0: not needed. */
   int64_t cookie;
 } tsr_layout;
 
@@ -143,8 +143,8 @@ struct tsr_layout_sink {
   uint32_t struct_size;
   uint32_t flags; /* none is defined: 0 */
   void* self;     /* used only by the host */
-  /* [serial] For propose(), on the thread that called it. Copies `layout`, and refuses one that does not cover the
-   * table. TSR_UNIMPLEMENTED: this host cannot run the layout; propose() may go on with the next one. */
+  /* [serial] propose() calls it, on its own thread. It copies `layout`, and refuses one that does not cover the table.
+   * TSR_UNIMPLEMENTED: this host cannot run the layout; propose() may go on with the next one. */
   tsr_code (*add)(const tsr_layout_sink* sink, const tsr_layout* layout, tsr_error* err);
 };
 
@@ -160,7 +160,7 @@ typedef struct tsr_route {
   int64_t cookie;               /* the layout's */
   const DLTensor* ids;          /* int64 [n], each in [0, rows of the table) */
   const DLTensor* row_sets;     /* int32 [n], each in [0, num_row_sets) */
-  const DLTensor* local_rows;   /* int64 [n], each in [0, rows of its row set), or the id: KEEPS_IDS */
+  const DLTensor* local_rows;   /* int64 [n], each in [0, rows of its row set), or the id, with KEEPS_IDS */
   tsr_stream stream;            /* of the tensors' device; NULL in host memory, where this core keeps them */
 } tsr_route;
 
@@ -176,7 +176,7 @@ typedef struct tsr_sharder {
 
   /* route and unroute are both needed for layouts with TSR_ROWS_ROUTED; otherwise both are NULL. Each is the inverse of
    * the other: no two ids have the same row, and every row has an id. Before it trains, the core checks this for every
-   * row, and checks on a sample that all ranks route alike. TSR_UNIMPLEMENTED: not on that device.
+   * row, and checks on a sample that all ranks route alike. TSR_UNIMPLEMENTED: it cannot on that device.
    * [any-thread] Reads ids, and writes all row_sets and local_rows. */
   tsr_code (*route)(void* self, const tsr_route* route, tsr_error* err);
   /* [any-thread] Reads row_sets and local_rows, and writes all ids. */

@@ -12,7 +12,7 @@
  * of a broker. There are no blocks. One rank reads all rows, in the order in which the reader gives them.
  *
  * All calls are [serial] on one object. If the source cannot be reached, the reader retries within its own limits.
- * Then it fails with TSR_UNAVAILABLE and one sentence. Other errors are those of tessera.reader.
+ * Then it fails with TSR_UNAVAILABLE and one sentence. Other errors are the same as in tessera.reader.
  */
 #ifndef TESSERA_ABI_DRAFT_ARRIVING_H_
 #define TESSERA_ABI_DRAFT_ARRIVING_H_
@@ -27,7 +27,7 @@ extern "C" {
 
 /* Flags of tsr_reader_arrived. */
 enum {
-  TSR_ARRIVED_LAST = 1 /* no row will follow these */
+  TSR_ARRIVED_LAST = 1 /* these rows are the last ones */
 };
 
 /* The rows of one next(). Arrays and strings belong to the reader and are valid until its next call. */
@@ -54,13 +54,13 @@ typedef struct tsr_reader_arriving {
    * does not wait for others. TSR_NOT_FOUND: rows lack a selected column. */
   tsr_code (*next)(void* self, int64_t most, double wait_s, uint32_t stride, tsr_reader_values* values,
                    tsr_reader_arrived* out, tsr_error* err);
-  /* Gives the position after all rows of next(), as JSON. The text is valid until the reader's next call. */
+  /* Gives the position after the last row that next() gave, as JSON. The text is valid until the reader's next call. */
   tsr_code (*position)(void* self, const char** text, tsr_error* err);
 } tsr_reader_arriving;
 
 #define TSR_READER_PIPE "tessera.reader.pipe/draft-1"
 
-/* An extension of a reader of files with the same table, tsr_reader_arriving. Its source can be read only once and in
+/* This extension of a reader of files has the same table, tsr_reader_arriving. Its source can be read only once and in
  * order, as rows arrive. follow() takes the path of such a file, or "-" for standard input; messages use that name. It
  * waits until the columns are known, so that tsr_reader::column lists all of them. `position` is NULL, and position()
  * returns TSR_UNIMPLEMENTED, because a pipe cannot be read again. */

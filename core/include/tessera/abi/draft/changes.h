@@ -25,8 +25,8 @@ extern "C" {
 /* The functions of the extension. None of them changes rows or states.
  *
  * A row counts as changed if it was created, or if backward, apply or import_rows may have written its weights.
- * It also counts if a lookup that trains may have written its tsr_rows::extra. An instance may name a row too many, but
- * never leaves one out. Before the first mark it remembers nothing, and spends neither time nor memory.
+ * It also counts if a lookup that trains may have written its tsr_rows::extra. An instance may name an unchanged row,
+ * but never leaves out a changed one. Before the first mark it remembers nothing, and spends neither time nor memory.
  *
  * A follower is a number below `followers`; any other is TSR_INVALID_ARGUMENT. Each has its own mark, so the followers
  * do not affect each other. */
@@ -43,7 +43,7 @@ typedef struct tsr_kernel_changes {
   tsr_code (*count)(void* instance, uint32_t follower, uint32_t table, int64_t* changed, int64_t* removed,
                     tsr_error* err);
   /* [serial] Works like tsr_kernel::export_rows, but gives only existing rows that have changed since the follower's
-   * mark, each once. Only the kernel understands the cursor. It ends like those of export_rows. */
+   * mark, each once. Only the kernel understands the cursor, which ends when a cursor of export_rows would. */
   tsr_code (*export_changed)(void* instance, uint32_t follower, uint32_t table, uint64_t* cursor, tsr_rows* rows,
                              tsr_error* err);
   /* [serial] Gives in the same way the ids of rows that were dropped since the mark and do not exist now, each once

@@ -43,7 +43,7 @@ typedef struct tsr_machine {
   double run_backward;           /* seconds for each tsr_lookup_feature */
 } tsr_machine;
 
-/* The input of a kernel's cost model: what one rank does with one shard in one step. */
+/* The input of a kernel's cost model: the work of one rank on one shard in one step. */
 typedef struct tsr_workload {
   uint32_t struct_size;
   uint32_t flags;             /* none is defined: 0 */

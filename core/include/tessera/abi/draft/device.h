@@ -6,13 +6,13 @@
  *   2. The host calls count(), chooses a device by the rank's number on its host, and calls stream_create().
  *   3. For a step, the host allocates memory and copies the batch to the device. It hands the stream to kernels,
  *      modules and transports, which enqueue their work on it. Nobody waits.
- *   4. Before host memory is written again that a copy reads, the host waits for an event: event_record() after the
- *      copy, event_synchronize() before the write. event_wait() orders the work of two streams.
+ *   4. Before the host reuses memory that a copy reads, it waits for an event: event_record() after the copy,
+ *      event_synchronize() before the write. event_wait() orders the work of two streams.
  *   5. Before it reads results in host memory, the host calls synchronize().
  *   6. At the end the host frees the memory in stream order, calls synchronize() and then stream_destroy().
  *
- * The core knows no vendor. All that it does with a device's memory and streams goes through the component of that
- * DLDeviceType. A plugin usually has it next to its kernel. The core's own arithmetic on a device is not part of this
+ * The core knows no vendor. It uses a device's memory and streams only through the component of that DLDeviceType. A
+ * plugin usually has this component next to its kernel. The core's own arithmetic on a device is not part of this
  * interface: the host asks tsr_component::extension for abi/draft/device_ops.h.
  *
  * Memory. Device memory is addressable: any byte address inside a block from alloc() names that byte, so tensors may be
@@ -64,12 +64,12 @@ typedef struct tsr_device_stats {
   uint32_t flags;        /* none is defined: 0 */
   uint64_t held_bytes;   /* bytes allocated and not yet freed */
   uint64_t peak_bytes;   /* the largest held_bytes so far */
-  uint64_t allocations;  /* number since the component was created; does not grow in a step that has warmed up */
-  uint64_t synchronizes; /* number since the component was created */
+  uint64_t allocations;  /* calls since the component was created; stays the same after warm-up */
+  uint64_t synchronizes; /* calls since the component was created */
 } tsr_device_stats;
 
-/* Options of what the device makes. They may be NULL: the defaults. A high flag that the device does not know is
- * refused. */
+/* Options of a stream, an event and host memory. A NULL pointer means the defaults. The device refuses a high flag that
+ * it does not know. */
 typedef struct tsr_stream_options {
   uint32_t struct_size;
   uint32_t flags; /* none is defined: 0 */
@@ -99,7 +99,7 @@ typedef struct tsr_device {
    * message names the requested and the free bytes. */
   tsr_code (*alloc)(void* self, int32_t device_index, uint64_t bytes, tsr_stream stream, void** memory, tsr_error* err);
   /* [any-thread][enqueue] Frees memory from alloc(), with the same `bytes`. Work that is already enqueued on `stream`
-   * may still use it. With a NULL stream, all work that uses it is done. `memory` may be NULL. */
+   * may still use it. A NULL stream means that all work that uses the memory is done. `memory` may be NULL. */
   void (*free)(void* self, int32_t device_index, void* memory, uint64_t bytes, tsr_stream stream);
 
   /* [any-thread] Allocates pinned host memory, whose copies overlap with other work. The call may block, so the host
@@ -124,7 +124,7 @@ typedef struct tsr_device {
   /* [any-thread] Blocks until all work on the stream is done, and reports an error of that work. */
   tsr_code (*synchronize)(void* self, int32_t device_index, tsr_stream stream, tsr_error* err);
 
-  /* [any-thread] Makes an event, which was never recorded. The caller owns it until event_destroy(). */
+  /* [any-thread] Makes an event, which is not recorded yet. The caller owns it until event_destroy(). */
   tsr_code (*event_create)(void* self, int32_t device_index, const tsr_event_options* options, tsr_event* event,
                            tsr_error* err);
   void (*event_destroy)(void* self, int32_t device_index, tsr_event event);

@@ -200,11 +200,11 @@ typedef struct tsr_device_ops {
   uint32_t struct_size;
   uint32_t flags; /* none is defined: 0 */
 
-  /* Both are there, or neither. Without them the core moves rows on the host. */
+  /* A component has both functions, or neither. Without them the core moves rows on the host. */
   tsr_code (*combine_rows)(void* self, const tsr_row_moves* moves, tsr_stream stream, tsr_error* err);
   tsr_code (*split_rows)(void* self, const tsr_row_moves* moves, tsr_stream stream, tsr_error* err);
 
-  /* All four are there, or none. Without them jagged features go through host memory.
+  /* A component has all four functions, or none. Without them jagged features go through host memory.
    * sum_lengths sets offsets[i] to the sum of lengths [0, i), for i in [0, number of lengths]. Both tensors are int32,
    * or both int64. */
   tsr_code (*sum_lengths)(void* self, const DLTensor* lengths, const DLTensor* offsets, tsr_stream stream,
@@ -224,8 +224,8 @@ typedef struct tsr_device_ops {
   tsr_code (*bucketize)(void* self, const tsr_jagged* input, int32_t blocks, const DLTensor* block_rows,
                         const tsr_jagged_output* output, tsr_stream stream, tsr_error* err);
 
-  /* Both are there, or neither. Without them the core computes the dense part of a model in host memory. An unknown
-   * formula is TSR_UNIMPLEMENTED. */
+  /* A component has both functions, or neither. Without them the core computes the dense part in host memory. An
+   * unknown formula is TSR_UNIMPLEMENTED. */
   tsr_code (*update_parameters)(void* self, const tsr_parameter_updates* updates, tsr_stream stream, tsr_error* err);
   tsr_code (*binary_cross_entropy)(void* self, const tsr_binary_cross_entropy* loss, tsr_stream stream, tsr_error* err);
 

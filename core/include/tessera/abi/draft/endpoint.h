@@ -13,8 +13,8 @@
  *   6. The server destroys the endpoint.
  *
  * The requests are those of the Open Inference Protocol (docs/serving.md): a model has a name and a version, and its
- * inputs and outputs are tensors with names. An endpoint translates another form of them and knows no model. All
- * checks, messages, limits and counts are the server's. `tessera serve` itself speaks HTTP.
+ * inputs and outputs are tensors with names. An endpoint translates its protocol into such requests, and knows no
+ * model. The server makes all checks and messages, and keeps all limits and counts. `tessera serve` itself speaks HTTP.
  */
 #ifndef TESSERA_ABI_DRAFT_ENDPOINT_H_
 #define TESSERA_ABI_DRAFT_ENDPOINT_H_
@@ -42,7 +42,7 @@ enum {
 };
 
 /* Flags of a request. */
-#define TSR_ENDPOINT_LOCAL UINT32_C(1)        /* the client is on this host, and does not forward for another one */
+#define TSR_ENDPOINT_LOCAL UINT32_C(1)        /* the client is on this host, and does not forward for another client */
 #define TSR_ENDPOINT_LOADED UINT32_C(0x10000) /* TSR_ENDPOINT_INDEX: only models that are loaded */
 
 /* Flag of an answer: the same request may succeed a second later. */
@@ -57,7 +57,7 @@ enum {
  *   BYTES: code kDLOpaqueHandle, 128 bits; an element is a tsr_endpoint_text. */
 #define TSR_ENDPOINT_BOOL 6u
 
-/* An element of a BYTES tensor, whose bytes may be anywhere. Bytes of NULL are a missing value. */
+/* An element of a BYTES tensor; its bytes may be anywhere in host memory. `bytes` is NULL for a missing value. */
 typedef struct tsr_endpoint_text {
   const char* bytes;
   int64_t size;
@@ -100,8 +100,8 @@ typedef struct tsr_endpoint_response {
   uint32_t output_stride; /* bytes from one output to the next */
   const char* message;    /* one sentence, if the code is not TSR_OK; otherwise "" */
   const char* text;       /* JSON, as it is over HTTP, for calls that have a text; otherwise "" */
-  /* The rest is for TSR_ENDPOINT_INFER: model, version and id of the answer, and the outputs in the order of the
-   * request, or of the model. */
+  /* The rest is for TSR_ENDPOINT_INFER: model, version and id of the answer, and the outputs in the order in which the
+   * request names them, or else in the model's order. */
   const char* model;
   const char* version;
   const char* id;
@@ -110,7 +110,7 @@ typedef struct tsr_endpoint_response {
 } tsr_endpoint_response;
 
 /* The endpoint's function for an answer. The server calls it exactly once for a request, during handle() or later from
- * one of its own threads. That is at most slightly after the server's deadline. It must not block or throw. */
+ * one of its own threads. The call comes at most slightly after the server's deadline. It must not block or throw. */
 typedef void (*tsr_endpoint_respond)(void* context, const tsr_endpoint_response* response);
 
 /* The server, as an endpoint sees it. It is valid until stop() has returned. */
@@ -123,8 +123,8 @@ typedef struct tsr_endpoint_server {
   const char* host;       /* numeric address to listen at, unless the endpoint's options name another one */
   const char* tls_cert;   /* path of a PEM file with the certificate chain; NULL, like tls_key: no TLS */
   const char* tls_key;    /* path of a PEM file with the private key */
-  int64_t max_body_bytes; /* bound of one request; the endpoint refuses larger ones */
-  int64_t max_bytes;      /* bound of all requests under way together */
+  int64_t max_body_bytes; /* bytes of one request; the endpoint refuses larger ones */
+  int64_t max_bytes;      /* bytes of all requests under way together */
 } tsr_endpoint_server;
 
 /* The functions of an endpoint. */

@@ -6,11 +6,11 @@
  *      tsr_component::extension for this table. It opens no files with it.
  *   2. It asks which columns an event has, and which lists the reader makes of them.
  *   3. It calls begin() with the lists that the model takes.
- *   4. It calls add() for events in the order in which they come, and take() for a user's lists. They are equal to
- *      those that the reader gives for a file with these events.
+ *   4. It calls add() for events in the order in which they come, and take() for a user's lists. The reader gives the
+ *      same lists for a file with these events.
  *
- * All calls are [serial] on one object. All values are texts, as in files. Memory is bounded by begin(): beyond that,
- * the users whose newest event came first are forgotten, with all of their events.
+ * All calls are [serial] on one object. All values are texts, as in files. begin() bounds the memory. Beyond that, the
+ * reader forgets the user whose newest event is the oldest, with all events of that user.
  */
 #ifndef TESSERA_ABI_DRAFT_HISTORIES_H_
 #define TESSERA_ABI_DRAFT_HISTORIES_H_
@@ -23,11 +23,11 @@ extern "C" {
 
 #define TSR_READER_HISTORIES "tessera.reader.histories/draft-1"
 
-/* The values that a list has if there are more than it may have. */
+/* The values that a list keeps if a user has more of them than it may hold. */
 enum {
   TSR_HISTORY_NEWEST = 0, /* the last ones */
   TSR_HISTORY_OLDEST = 1, /* the first ones */
-  TSR_HISTORY_MIXED = 2   /* those of several kinds of events, each with a bound of its own */
+  TSR_HISTORY_MIXED = 2   /* values of several kinds of events; each kind has a bound of its own */
 };
 
 /* Figures of the kept events. */
@@ -63,11 +63,11 @@ typedef struct tsr_reader_histories {
   tsr_code (*take)(void* self, const char* user, uint64_t bytes, uint32_t stride, tsr_reader_values* out,
                    int64_t* events, tsr_error* err);
   tsr_code (*counts)(void* self, tsr_history_counts* out, tsr_error* err);
-  /* Optional. Writes how many values the i-th list has at most, and which ones of more values it has:
+  /* Optional. Writes how many values the i-th list has at most, and which values it keeps if there are more:
    * TSR_HISTORY_NEWEST, ... INT64_MAX: any number. TSR_OUT_OF_RANGE: there is no such list. */
   tsr_code (*most)(void* self, int64_t i, int64_t* most, int32_t* which, tsr_error* err);
-  /* Optional. Writes what the files of open() have settled, as an option of the reader, such as time_form=number, or
-   * an empty text. A trainer adds it to the reader's name that the model keeps, so that a server which begins without
+  /* Optional. Writes the option of the reader that the files of open() have decided, such as time_form=number, or an
+   * empty text. A trainer adds it to the reader's name that the model keeps, so that a server which begins without
    * events reads times as training did. The text is valid as long as the reader. */
   tsr_code (*settled)(void* self, const char** option, tsr_error* err);
 } tsr_reader_histories;

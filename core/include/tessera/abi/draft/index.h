@@ -6,9 +6,9 @@
  *   2. It calls search() for queries, from any thread. The index answers with rows of the items' matrix.
  *   3. The host computes the dot products of the rows that were found, and orders them.
  *
- * So an index is never trusted with a score: it may only miss an item. The host measures how many of the best items it
- * finds, by an exact search for some queries. The dot product is the only measure; of vectors of length 1 it is the
- * cosine.
+ * So the host never trusts an index with a score: an index can only miss an item. The host measures how many of the
+ * best items it finds, by an exact search for some queries. The dot product is the only measure; for vectors of length
+ * 1 it is the cosine.
  */
 #ifndef TESSERA_ABI_DRAFT_INDEX_H_
 #define TESSERA_ABI_DRAFT_INDEX_H_
@@ -37,7 +37,7 @@ typedef struct tsr_index_search {
   int64_t count;        /* at least 1 */
   int64_t k;            /* rows that each query wants: 1 to tsr_index_items::count */
   const float* queries; /* [count, dim], finite */
-  int64_t* rows;        /* [count, k]: distinct rows of each query, in any order; -1 after them if it found fewer */
+  int64_t* rows;        /* [count, k]: distinct rows for each query, in any order; -1 at the end if it found fewer */
 } tsr_index_search;
 
 /* The functions of an index. */
@@ -45,7 +45,7 @@ typedef struct tsr_index {
   uint32_t struct_size;
   uint32_t flags; /* none is defined: 0 */
 
-  /* Takes the items in. It is called once, before any search. */
+  /* Reads the items. The host calls it once, before any search. */
   tsr_code (*build)(void* self, const tsr_index_items* items, tsr_error* err);
   /* [any-thread] Fills `rows`. A query's rows depend neither on other queries nor on earlier searches. */
   tsr_code (*search)(void* self, const tsr_index_search* search, tsr_error* err);

@@ -29,7 +29,7 @@ enum {
   TSR_METRIC_ALL = 2    /* all samples, in a single call */
 };
 
-/* The best value, by which the best model is kept. */
+/* The value that counts as the best. The host keeps the best model by it. */
 enum {
   TSR_METRIC_BEST_NONE = 0, /* no value is better than another */
   TSR_METRIC_BEST_LARGEST = 1,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* tessera/abi/draft/on_demand.h - tessera.kernel.on_demand/draft-1: what tables whose rows come on demand have besides
- * rows.
+/* tessera/abi/draft/on_demand.h - tessera.kernel.on_demand/draft-1: data that a kernel keeps for a table with rows on
+ * demand, besides the rows.
  *
  *   1. The host asks tsr_component::extension of a kernel with TSR_KERNEL_ROWS_ON_DEMAND for this table, and calls
  *      shares() for each table. If a table has a shared row, the host refuses plans that divide the table's rows.
@@ -10,7 +10,7 @@
  *      each shard that was saved, it calls add() with the saved bytes. The kernel adds them to what it has. Then it
  *      calls import_rows() for the rows.
  *
- * A kernel may keep, for example, how often ids without a row were seen. What belongs to one row is in tsr_rows::extra
+ * A kernel may keep, for example, how often ids without a row were seen. Data of a single row is in tsr_rows::extra
  * instead.
  */
 #ifndef TESSERA_ABI_DRAFT_ON_DEMAND_H_
@@ -57,9 +57,9 @@ typedef struct tsr_table_ages {
 typedef struct tsr_on_demand {
   uint32_t struct_size;
   uint32_t flags; /* none is defined: 0 */
-  /* [serial] Sets *out to 1 if the ids without a row share one in this table, otherwise to 0. The host does not divide
-   * the rows of such a table. Each shard would have its own shared row, and results would depend on the plan. NULL: no
-   * table has a shared row. */
+  /* [serial] Sets *out to 1 if all ids without a row share one row of this table, otherwise to 0. The host does not
+   * divide the rows of such a table, because each shard would have its own shared row, and results would depend on the
+   * plan. NULL: no table has a shared row. */
   tsr_code (*shares)(void* instance, uint32_t table, int32_t* out, tsr_error* err);
   /* [serial] Writes what the instance keeps for a shard besides rows, in a format of its own. It writes nothing if it
    * keeps nothing. NULL: it keeps nothing. */

@@ -49,8 +49,8 @@ typedef struct tsr_reader_source {
   int64_t block_bytes; /* wanted size of a block in memory, if the format does not decide it; a hint, above 0 */
 } tsr_reader_source;
 
-/* A column of the files. A format without types says TSR_READER_TEXT and no flags. Then select() may want any type and
- * flags, which the reader parses from the text. */
+/* A column of the files. A format without types says TSR_READER_TEXT and no flags. Then select() may ask for any type
+ * and flags, and the reader parses the text. */
 typedef struct tsr_reader_column {
   uint32_t struct_size;
   uint32_t flags;   /* TSR_READER_LIST, TSR_READER_WEIGHTED */
@@ -69,7 +69,7 @@ enum {
   TSR_READER_BEHIND = 1
 };
 
-/* A block of consecutive rows. Blocks are numbered file by file, in the order of their rows. Together they are all
+/* A block of consecutive rows. Blocks are numbered file by file, in the order of their rows. Together they have all
  * rows. */
 typedef struct tsr_reader_block {
   uint32_t struct_size;

@@ -39,10 +39,10 @@ typedef struct tsr_matrix_view {
 typedef struct tsr_rows_view {
   uint32_t struct_size;
   uint32_t flags; /* none is defined: 0 */
-  /* [serial] Describes the rows of a table, or one of its states. Element types are those in which the kernel stores
-   * them. Nobody writes while a call on the instance runs. A kernel with tessera.kernel.changes counts all rows of a
-   * table whose rows were viewed as changed from then on, because it does not see such writes. TSR_OUT_OF_RANGE: the
-   * table has no such state. TSR_UNIMPLEMENTED: this table is not stored as a matrix. */
+  /* [serial] Describes the rows of a table, or one of its states. The element type is the stored one. The caller does
+   * not write while a call on the instance runs. After a view of a table's rows, a kernel with tessera.kernel.changes
+   * counts all of them as changed from then on, because it does not see such writes. TSR_OUT_OF_RANGE: the table has no
+   * such state. TSR_UNIMPLEMENTED: this table is not stored as a matrix. */
   tsr_code (*view)(void* instance, uint32_t table, int32_t state, tsr_matrix_view* out, tsr_error* err);
 } tsr_rows_view;
 

@@ -26,7 +26,7 @@ typedef struct tsr_collective_waits {
    * data of rank r was missing. If data of several ranks was missing, each of them gets the whole time. This rank's own
    * value is 0.
    * Times count since connect(), over that group and all groups split off it, whichever of these groups is asked.
-   * TSR_UNIMPLEMENTED: this group does not know. */
+   * TSR_UNIMPLEMENTED: this group does not measure it. */
   tsr_code (*waited)(const tsr_group* group, double* seconds, tsr_error* err);
 } tsr_collective_waits;
 
