@@ -2,14 +2,14 @@
 
     import numpy as np, tessera
 
-    group = tessera.ProcessGroup()  # the ranks that a launcher has started; alone it is one
+    group = tessera.ProcessGroup()  # the ranks that a launcher has started; without a launcher, one rank
     tables = tessera.EmbeddingBagCollection(
         [tessera.EmbeddingBagConfig(500, 8, "user"), tessera.EmbeddingBagConfig(300, 8, "film")],
         optimizer=tessera.Optimizer("exact_rowwise_adagrad", learning_rate=0.1), group=group)
     step = tables.forward(ids, lengths)  # this rank's samples; the rows may live anywhere
     step.backward(grad_of(step.output))  # updates the rows where they live
 
-What goes wrong is a ``TesseraError`` with one sentence, which is also the type that Python has for it.
+Every error is a ``TesseraError`` with one sentence. It is also an instance of the matching Python exception.
 """
 
 from ._library import (

@@ -1,5 +1,4 @@
-"""Arrays in and out: NumPy arrays, and whatever speaks DLPack or the buffer protocol, without a copy where they are
-contiguous."""
+"""Arrays in and out: NumPy arrays, and objects with DLPack or the buffer protocol. Contiguous ones are not copied."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ def _dtype_code(dtype: np.dtype) -> tuple[int, int]:
 
 
 def as_array(value: Any, name: str) -> np.ndarray:
-    """A NumPy array over the same memory where that is possible: host memory, row-major, nothing to convert."""
+    """Returns a NumPy array, over the same memory if that is in host memory, row-major and needs no conversion."""
     if type(value) is np.ndarray:
         return value if value.flags.c_contiguous else np.ascontiguousarray(value)
     if hasattr(value, "__dlpack_device__"):
@@ -52,7 +51,7 @@ def address_of(array: np.ndarray) -> int:
 
 
 def output_array(out: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """float32 memory for a result: the caller's, which the library checks, or new."""
+    """Returns float32 memory for a result: the caller's, which the library checks, or new memory."""
     if out is None:
         return np.empty(shape, np.float32)
     if not (isinstance(out, np.ndarray) and out.flags.c_contiguous and out.flags.writeable):
@@ -61,7 +60,7 @@ def output_array(out: Any, shape: tuple[int, ...]) -> np.ndarray:
 
 
 class Tensor:
-    """A DLTensor that is filled anew for each array: what the library is handed, for the length of a call."""
+    """A DLTensor that is filled again for each array. The library borrows it for one call."""
 
     __slots__ = ("address", "_raw", "_shape_address")
 
@@ -73,7 +72,7 @@ class Tensor:
             self.set(array)
 
     def set(self, array: np.ndarray) -> int:
-        """Describes ``array``, which the caller keeps; the address for the library."""
+        """Describes ``array``, which the caller keeps alive. Returns the address for the library."""
         code, bits = _dtypes.get(array.dtype) or _dtype_code(array.dtype)
         shape = array.shape
         ndim = len(shape)

@@ -96,7 +96,7 @@ class _Released:
 
 
 def arrow_blocks(capsule: Any) -> Iterator[Dict[str, Column]]:
-    """The record batches of what ``__arrow_c_stream__`` gave, as columns that are copied out of them."""
+    """Yields the record batches of a stream from ``__arrow_c_stream__``, copied into columns."""
     stream = ArrowStream.from_address(_pointer_of(capsule, b"arrow_array_stream"))
 
     def check(code: int) -> None:

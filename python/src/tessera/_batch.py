@@ -1,4 +1,4 @@
-"""A batch as the library takes it, and the collections that need nothing else: quantized ones."""
+"""A batch in the form that the library takes, and quantized collections, which need nothing else."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _check_whole(name: str, array: np.ndarray) -> None:
 
 
 class Batch:
-    """A tsr_batch that is filled anew for each call. ``address``: for the library."""
+    """A tsr_batch that is filled again for each call. ``address`` is its address, for the library."""
 
     __slots__ = ("address", "_raw", "_features", "_values", "_lengths", "_offsets", "_weights", "_inverse", "_weighted")
 
@@ -46,8 +46,8 @@ class Batch:
         inverse: Any = None,
         finished: bool = False,
     ) -> Tuple[Any, ...]:
-        """Takes what ``Collection.forward`` takes. What the struct points to is returned, and lives as long as the
-        result."""
+        """Takes the arguments of ``Collection.forward``. Returns the objects that the struct points to; keep them alive
+        for as long as the struct is in use."""
         if lengths is None and offsets is None:
             raise _l.InvalidArgument("a batch needs lengths or offsets")
         if lengths is not None and offsets is not None:
@@ -106,7 +106,7 @@ class Batch:
         return values, lengths, offsets, weights, strides, inverse, keys
 
     def refuse(self, error: Exception) -> object:
-        """No batch, but why there is none: what is returned lives for the length of the call."""
+        """Describes why there is no batch. Keep the returned object alive during the call."""
         why = c.create_string_buffer(str(error).encode())
         _pack(self._raw, 0, len(self._raw), *(0,) * 10, c.addressof(why))
         return why
@@ -121,11 +121,11 @@ class Batch:
 
 
 class QuantCollection:
-    """Tables with quantized rows, of ``Collection.quantize``. Whole on this rank: nothing here is collective, and
-    threads take turns.
+    """Tables with quantized rows, from ``Collection.quantize``. All rows are on this rank, so no call is collective.
+    Threads take turns.
 
-    kind: "bags" or "sequences". features: whose ids a batch has. outputs: name -> dim, in order, as of the collection.
-    bytes: of all rows.
+    kind: "bags" or "sequences". features: the features whose ids a batch has. outputs: name -> dim, in the order of the
+    collection. bytes: the memory of all rows.
     """
 
     def __init__(
@@ -142,8 +142,8 @@ class QuantCollection:
         self._used = threading.Lock()
 
     def lookup(self, values: Any, lengths: Any = None, *, out: Optional[np.ndarray] = None, **batch: Any) -> np.ndarray:
-        """The pooled rows, float32 ``[samples, width]``, in memory of their own or in ``out``. A batch is what
-        ``Collection.forward`` takes, without strides. Of bags."""
+        """Returns the pooled rows, float32 ``[samples, width]``, in new memory or in ``out``. The arguments are as in
+        ``Collection.forward``, without strides. Only for bags."""
         if self.kind != "bags":
             raise _l.Unimplemented("sequences have an output for each feature: use sequences()")
         with self._used:
@@ -153,8 +153,8 @@ class QuantCollection:
             return out
 
     def sequences(self, values: Any, lengths: Any, *, keys: Optional[Sequence[str]] = None) -> Dict[str, np.ndarray]:
-        """A row for each id, by output name: float32 ``[ids of the feature, dim]``, in the order of the ids. Of
-        sequences."""
+        """Returns a row for each id, by output name: float32 ``[ids of the feature, dim]``, in the order of the ids.
+        Only for sequences."""
         if self.kind != "sequences":
             raise _l.Unimplemented("bags have one output: use lookup()")
         with self._used:

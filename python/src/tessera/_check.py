@@ -56,7 +56,7 @@ def text(value: Any, name: str) -> str:
 
 
 def texts(value: Any, name: str) -> Sequence[str]:
-    """A list, not one text, whose letters it would be."""
+    """Refuses a single text, because a list of its letters is not meant."""
     if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
         raise InvalidArgument(f"{name} is a list of texts, not {_shown(value)}")
     out = list(value)

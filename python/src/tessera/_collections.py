@@ -25,8 +25,9 @@ class Collection:
     """Tables of one model, looked up together. ``EmbeddingBagCollection`` and ``EmbeddingCollection`` make one;
     ``DistributedModelParallel`` has several.
 
-    kind: "bags" or "sequences". tables: name -> (rows, dim). features: whose ids a batch has. outputs: name -> dim, one
-    for each feature of each table, in order. keys: of the tables in a state dict. is_weighted: ids come with weights.
+    kind: "bags" or "sequences". tables: name -> (rows, dim). features: the features whose ids a batch has. outputs:
+    name -> dim, one for each feature of each table, in order. keys: the keys of the tables in a state dict.
+    is_weighted: True if ids have weights.
     """
 
     def __init__(self, model: DistributedModelParallel, path: str, is_weighted: bool = False) -> None:
@@ -68,12 +69,13 @@ class Collection:
 
     @property
     def steps(self) -> int:
-        """Updates done."""
+        """The number of updates so far."""
         return self._info().steps
 
     @property
     def dropped_ids(self) -> int:
-        """Ids out of range that this rank's bounds check has let pass (``bounds_check="ignore"`` and ``"warning"``)."""
+        """The number of ids out of range that this rank's bounds check let pass (``bounds_check="ignore"`` and
+        ``"warning"``)."""
         return self._info().dropped_ids
 
     def forward(
@@ -88,19 +90,19 @@ class Collection:
         inverse: Any = None,
         finished: bool = False,
     ) -> Step:
-        """Looks this rank's samples up. Collective.
+        """Looks up this rank's samples. Collective.
 
         values: ids, int32 or int64 ``[n]``, key-major: all samples of the first key, then all of the next one.
         lengths: int32 or int64 ``[keys * samples]`` or ``[keys, samples]``, ids of each bag.
-        offsets: instead, ``[keys * samples + 1]``: where each bag begins, and the end.
-        weights: float32 ``[n]``, of a weighted collection.
+        offsets: ``[keys * samples + 1]``, given instead of lengths: the begin of each bag, and the end of the last one.
+        weights: float32 ``[n]``, for a weighted collection.
         keys: the order of the features in the batch; None: ``features``.
-        strides, inverse: where features have different numbers of samples: how many of each, and int64
-        ``[keys, samples]``, which of them each sample has.
-        finished: this rank has no further batches, and continues with empty ones until ``Step.all_finished``.
+        strides, inverse: for features with different numbers of samples. strides has the number for each key. inverse
+        is int64 ``[keys, samples]``: the index of each sample among those of the key.
+        finished: True if this rank has no more batches. It goes on with empty ones until ``Step.all_finished``.
 
-        The arrays stay as they are until backward is done. ``InvalidArgument``: wrong shapes or dtypes, or an id out of
-        range on any rank, which ends the step on all; the next step may follow.
+        Do not change the arrays before backward is done. Raises ``InvalidArgument`` for wrong shapes or dtypes, or for
+        an id out of range on any rank. The error ends the step on all ranks; the next step may follow.
         """
         handle = _l.Handle("step")
         group = self._group
@@ -118,8 +120,8 @@ class Collection:
         return Step(self, handle, inputs, finished)
 
     def lookup(self, values: Any, lengths: Any = None, *, out: Optional[np.ndarray] = None, **batch: Any) -> np.ndarray:
-        """Like ``forward``, without a backward to follow: the pooled rows, float32 ``[samples, width]``, in memory
-        of their own, or in ``out``. Of bags."""
+        """Works like ``forward``, but no backward can follow. Returns the pooled rows, float32 ``[samples, width]``, in
+        new memory or in ``out``. Only for bags."""
         if self.kind != "bags":
             raise _l.Unimplemented("sequences have an output for each feature: use forward(...).outputs")
         group = self._group
@@ -142,10 +144,10 @@ class Collection:
         return out
 
     def weight_gradients(self, grad: Any, values: Any, lengths: Any = None, **batch: Any) -> np.ndarray:
-        """Gradients of the weights of a batch's ids, float32 ``[n]``: each id's row times its bag's gradient. grad:
-        float32 ``[samples, width]``; the other arguments are the batch, as in ``forward``. Call this before backward,
-        because it looks up the rows again and backward changes them. Only for weighted collections of bags.
-        Collective."""
+        """Returns the gradients of the weights of a batch's ids, float32 ``[n]``: each id's row times its bag's
+        gradient. grad: float32 ``[samples, width]``; the other arguments are the batch, as in ``forward``. Call this
+        before backward, because it looks up the rows again and backward changes them. Only for weighted collections of
+        bags. Collective."""
         group = self._group
         group._enter()
         try:
@@ -197,9 +199,9 @@ class Collection:
     def quantize(
         self, format: str = "int8", formats: Optional[Mapping[str, str]] = None, bounds_check: str = "fatal"
     ) -> QuantCollection:
-        """A copy with quantized rows, whole on every rank, which only infers. format: "int8", "int4", "int2", "fp16",
-        "fp8"; formats: of tables that differ. Collective. ``InvalidArgument``: a row with NaN or infinity, or
-        a dim that the format cannot have."""
+        """Returns a copy for inference, with all rows quantized on every rank. format: "int8", "int4", "int2", "fp16"
+        or "fp8"; formats: table -> format, for tables with another one. Collective. Raises ``InvalidArgument`` for a
+        row with NaN or infinity, and for a dim that the format cannot have."""
         _check.of_type(formats or {}, Mapping, "formats", "a mapping from tables to formats")
         options = {"format": format, "formats": dict(formats or {}), "bounds_check": bounds_check}
         handle = _l.Handle("quant_collection")
@@ -209,9 +211,9 @@ class Collection:
         return QuantCollection(handle, self.kind, self.features, self.outputs, self.is_weighted)
 
     def stats(self, restart: bool = False) -> StepReport:
-        """Statistics of this rank's work for the collection, a dict that a notebook shows as a picture: ``["stages"]``,
-        seconds in ``["steps"]`` steps, ``["bytes_sent"]``, ``["tables"]``, ``["updates"]``, ``["dropped_ids"]``
-        (``tsr_collection_stats``). restart: the stages count from here on. Not collective."""
+        """Returns statistics of this rank's work for the collection, as a dict that a notebook shows as a picture:
+        ``["stages"]``, seconds in ``["steps"]`` steps, ``["bytes_sent"]``, ``["tables"]``, ``["updates"]``,
+        ``["dropped_ids"]`` (``tsr_collection_stats``). restart: the stages count from 0 again. Not collective."""
         out = c.c_void_p()
         restart = _check.truth(restart, "restart")
         self._group._call(_lib.tsr_collection_stats, self._handle.value, int(restart), c.addressof(out))
@@ -220,7 +222,7 @@ class Collection:
     # ---- rows
 
     def weight(self, table: str, first: int = 0, count: Optional[int] = None) -> np.ndarray:
-        """Rows [first, first + count) of a table, on every rank: float32 ``[count, dim]``. Collective."""
+        """Returns rows [first, first + count) of a table, on every rank: float32 ``[count, dim]``. Collective."""
         rows, dim = self._table(table)
         _check.whole(first, "first", 0)
         if count is not None:
@@ -231,8 +233,8 @@ class Collection:
         return out
 
     def set_weight(self, table: str, rows: Any, first: int = 0) -> None:
-        """Rows from ``first`` on become these, float32 ``[any, dim]``: each rank writes what it holds of them. The
-        optimizer's state stays."""
+        """Replaces the rows from ``first`` on by these, float32 ``[any, dim]``. Each rank writes the rows that it
+        holds. The optimizer's state does not change."""
         array = as_array(rows, "rows")
         if array.dtype.kind not in "fiub":
             raise _l.InvalidArgument(f"rows are floats, not {array.dtype}")
@@ -270,17 +272,17 @@ class Collection:
     def read_shard(
         self, shard: Shard, first: int = 0, count: Optional[int] = None
     ) -> Tuple[np.ndarray, Dict[str, np.ndarray]]:
-        """Rows of a shard of this rank, float32 ``[count, cols]``, and the states of its optimizer, ``[count]`` or
-        ``[count, cols]``. Not collective."""
+        """Returns rows of a shard of this rank, float32 ``[count, cols]``, and the states of its optimizer, ``[count]``
+        or ``[count, cols]``. Not collective."""
         _check.of_type(shard, Shard, "shard", "one of shards()")
         weights, states = self._shard_arrays(shard, shard.rows - first if count is None else count)
         self._shard_call(_lib.tsr_shard_read, shard, first, weights, list(states.values()))
         return weights, states
 
     def shard_rows(self, shard: Shard, at_a_time: int = 65536) -> Iterator[Tuple[np.ndarray, np.ndarray, Dict]]:
-        """All rows of a shard that exist, in blocks of at most ``at_a_time``: their ids in the table, int64
-        ``[count]``, rows float32 ``[count, cols]``, and states as of ``read_shard``. It serves all tables, also those
-        whose rows are made on demand; the table must not change meanwhile. Not collective."""
+        """Yields all existing rows of a shard, in blocks of at most ``at_a_time``: their ids in the table, int64
+        ``[count]``, the rows, float32 ``[count, cols]``, and states as in ``read_shard``. It works for all tables,
+        including those whose rows are made on demand. The table must not change meanwhile. Not collective."""
         _check.of_type(shard, Shard, "shard", "one of shards()")
         weights, states = self._shard_arrays(shard, _check.whole(at_a_time, "at_a_time", 1))
         return next_rows(self._group, self._handle, shard, weights, states)
@@ -288,7 +290,7 @@ class Collection:
     def write_shard(
         self, shard: Shard, weights: Any, states: Optional[Mapping[str, Any]] = None, first: int = 0
     ) -> None:
-        """The other way. All states, or None: they stay."""
+        """Writes rows of a shard. Give all states, or None to keep them."""
         _check.of_type(shard, Shard, "shard", "one of shards()")
         rows = np.ascontiguousarray(as_array(weights, "weights"), np.float32)
         values = None
@@ -310,10 +312,11 @@ class Collection:
         )  # fmt: skip
 
     def view_shard(self, shard: Shard) -> Tuple[np.ndarray, Dict[str, np.ndarray]]:
-        """A shard's rows and states in the library's own memory: what is written there is looked up next, and updates
-        are seen. Rows ``[rows, cols]`` have the type in which they are stored, bfloat16 as its bits in uint16; states
-        are float32 ``[rows]`` or ``[rows, cols]``. Arrays may have strides, and live as long as they are held. Not
-        collective. ``Unimplemented``: the kernel gives no view, so use ``read_shard`` and ``write_shard``."""
+        """Returns a shard's rows and states as views of the library's memory. The next lookup reads what you write
+        there, and updates show in the views. Rows ``[rows, cols]`` have the stored type, with bfloat16 as its bits in
+        uint16; states are float32 ``[rows]`` or ``[rows, cols]``. Arrays may have strides, and stay valid as long as
+        you hold them. Not collective. Raises ``Unimplemented`` if the kernel gives no view; then use ``read_shard`` and
+        ``write_shard``."""
         _check.of_type(shard, Shard, "shard", "one of shards()")
         arrays = []
         for state in range(-1, len(shard.states)):
@@ -323,7 +326,7 @@ class Collection:
         return arrays[0], dict(zip(shard.states, arrays[1:]))
 
     def shard_ids(self, shard: Shard, first: int = 0, count: Optional[int] = None) -> np.ndarray:
-        """The table's row ids behind rows of a shard: int64 ``[count]``."""
+        """Returns the ids in the table of rows of a shard: int64 ``[count]``."""
         _check.of_type(shard, Shard, "shard", "one of shards()")
         out = np.empty(shard.rows - first if count is None else count, np.int64)
         tensor = Tensor(out)
@@ -333,31 +336,31 @@ class Collection:
     # ---- optimizer
 
     def set_learning_rate(self, value: float, table: Optional[str] = None) -> None:
-        """Sets the rate of all tables, or of one table and those with the same optimizer."""
+        """Sets the learning rate of all tables, or of one table and all tables with the same optimizer."""
         value = _check.number(value, "the learning rate", least=0)
         if table is not None:
             _check.text(table, "table")
         _l.call("collection_set_learning_rate", self._handle.value, table and table.encode(), value)
 
     def learning_rate(self, table: str) -> float:
-        """``FailedPrecondition`` where this rank has no table with that optimizer."""
+        """Returns the learning rate. Raises ``FailedPrecondition`` if this rank has no table with that optimizer."""
         out = c.c_double()
         _l.call("collection_get_learning_rate", self._handle.value, table.encode(), c.byref(out))
         return out.value
 
     def set_steps(self, steps: int) -> None:
-        """Updates done so far: Adam's t."""
+        """Sets the number of updates so far, which is Adam's t."""
         _l.call("collection_set_steps", self._handle.value, _check.whole(steps, "steps", 0))
 
 
 class DistributedModelParallel:
-    """Collections sharded by one plan, ``collections`` by path. Collective; ``group`` None: this rank alone.
+    """Collections that one plan shards; ``collections`` has them by path. Collective. ``group`` None: only this rank.
 
-    optimizer: of tables that name none; without any, tables cannot be trained. plan: of ``tessera.plan()`` or a file;
-    None: rank 0 plans, as ``planner`` says, and all get its plan. bounds_check: what an id out of range does: "fatal",
-    "warning", "ignore". seed: of the start values, which are the same under every plan. gradient_scale: a factor on the
-    gradient of the sum of all ranks' losses; None: 1 / ranks. dense: shapes of arrays of the caller's, by name, which
-    checkpoints hold, too: see ``dense``.
+    optimizer: for tables that name none; a table without any optimizer cannot be trained. plan: from ``tessera.plan()``
+    or a file; None: rank 0 plans with the settings in ``planner``, and all ranks use its plan. bounds_check: the effect
+    of an id out of range, "fatal", "warning" or "ignore". seed: decides the start values, which are the same under
+    every plan. gradient_scale: a factor on the gradient of the sum of all ranks' losses; None: 1 / ranks. dense: shapes
+    by name of the caller's arrays that checkpoints also hold; see ``dense()``.
     """
 
     def __init__(
@@ -432,15 +435,16 @@ class DistributedModelParallel:
         return Plan(_l.text(out))
 
     def dense(self, name: str) -> np.ndarray:
-        """An array of the dense part, float32, as long as the model lives: what is written there is in the next
-        checkpoint, and ``load`` writes there."""
+        """Returns a float32 array of the dense part, valid as long as the model lives. The next checkpoint saves its
+        contents, and ``load`` writes them."""
         view = _l.DLTensor()
         _l.call("model_parallel_dense", self._handle.value, name.encode(), c.byref(view))
         return view_of(view, self._handle)
 
     def save(self, directory: Union[str, os.PathLike], progress: str = "", keep: int = 2) -> None:
-        """A checkpoint of all tables with their optimizers' state, which loads under every plan and number of ranks
-        (docs/checkpoints.md). progress: a text that ``load`` gives back. keep: how many stay. Collective."""
+        """Writes a checkpoint of all tables with their optimizers' state. It loads under any plan and number of ranks
+        (docs/checkpoints.md). progress: a text that ``load`` returns. keep: the number of checkpoints to keep.
+        Collective."""
         directory, progress = _check.path(directory, "directory"), _check.text(progress, "progress")
         keep = _check.whole(keep, "keep", 1, 2**31 - 1)
         options = _l.SaveOptions(progress=progress.encode(), keep=keep)
@@ -448,8 +452,8 @@ class DistributedModelParallel:
         self.group._call(function, self._handle.value, directory.encode(), c.addressof(options))
 
     def load(self, directory: Union[str, os.PathLike]) -> str:
-        """The newest checkpoint there; its ``progress``. ``NotFound``, ``DataLoss``, or ``InvalidArgument`` where
-        it is of another model: nothing changes then. Collective."""
+        """Loads the newest checkpoint there, and returns its ``progress``. Raises ``NotFound`` or ``DataLoss``, or
+        ``InvalidArgument`` if the checkpoint is of another model; then nothing changes. Collective."""
         out, directory = c.c_void_p(), _check.path(directory, "directory")
         self.group._call(_lib.tsr_model_parallel_load, self._handle.value, directory.encode(), None, c.addressof(out))
         return _l.text(out)
@@ -483,16 +487,15 @@ class _Alone(Collection):
 
 
 class EmbeddingBagCollection(_Alone):
-    """Tables whose rows are pooled, sharded over ``group``: a model of one collection. Collective.
+    """Tables with pooled rows, sharded over ``group``: a model with one collection. Collective.
 
-    ``EmbeddingBagCollection(tables, optimizer=Optimizer("exact_sgd", learning_rate=0.1), group=group)``;
-    is_weighted: ids come with weights; the other options are those of ``DistributedModelParallel``. See
-    ``Collection``."""
+    ``EmbeddingBagCollection(tables, optimizer=Optimizer("exact_sgd", learning_rate=0.1), group=group)``; is_weighted:
+    True if ids have weights. The other options are as in ``DistributedModelParallel``. See ``Collection``."""
 
     _kind = "bags"
 
 
 class EmbeddingCollection(_Alone):
-    """Tables that give a row for each id: like ``EmbeddingBagCollection``."""
+    """Tables that return a row for each id; otherwise like ``EmbeddingBagCollection``."""
 
     _kind = "sequences"

@@ -1,4 +1,4 @@
-"""Columns out of whatever a program has: Arrow streams, mappings of columns, and iterables of either."""
+"""Columns from a program's data: Arrow streams, mappings of columns, and iterables of either."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = [
 
 
 def behind(columns: List[Column]) -> Column:
-    """Columns one behind the other. They are of one type, or become texts."""
+    """Joins columns one after the other. If their types differ, the result has texts."""
     refused = next((column for column in columns if column.refused is not None), None)
     if refused is not None:
         return refused_column(refused.refused, sum(column.rows() for column in columns), refused.lists is not None)
@@ -46,7 +46,7 @@ def behind(columns: List[Column]) -> Column:
 
 
 def joined(blocks: List[Dict[str, Column]]) -> Dict[str, Column]:
-    """Blocks with the same columns, one behind the other."""
+    """Joins blocks with the same columns, one after the other."""
     if len(blocks) == 1:
         return blocks[0]
     return {name: behind([block[name] for block in blocks]) for name in blocks[0]}

@@ -1,4 +1,4 @@
-"""Parts written in Python: what makes a class or a function a plugin of this process, as abi/plugin.h has them."""
+"""Components written in Python: makes a class or a function a plugin of this process (abi/plugin.h)."""
 
 from __future__ import annotations
 
@@ -63,8 +63,9 @@ def _code_of(error: BaseException) -> int:
 
 
 def guarded(part: str, function: str, err: Any, body: Callable[[], Optional[int]]) -> int:
-    """Runs a callback and returns its code: no exception leaves it. ``err`` gets one sentence with the component and,
-    if given, the function; the exception becomes the cause of the error that the library's caller gets."""
+    """Runs a callback and returns its code, without letting an exception out. ``err`` gets one sentence with the
+    component and, if given, the function; the exception becomes the cause of the error that the library's caller
+    gets."""
     try:
         return body() or 0
     except BaseException as error:
@@ -85,8 +86,8 @@ def check_flags(**structs: Any) -> None:
 
 
 class Component:
-    """One component. What is made of ``make`` lives as long as the library's object does; the tables as long as the
-    process, as the library wants it."""
+    """One component. An object that ``make`` returns lives as long as the library's object. The tables live as long as
+    the process, because the library requires that."""
 
     def __init__(self, kind: str, id: str, about: str, table: c.Structure, make: Callable[[], Any]) -> None:
         if not isinstance(id, str) or not id or set(id) - set("abcdefghijklmnopqrstuvwxyz0123456789_.-"):
@@ -127,7 +128,8 @@ registered: Dict[str, Component] = {}  # by kind and id: of every runtime that i
 
 
 def register(kind: str, part: Component) -> None:
-    """Later runtimes have the part; one of the same name is replaced, as in a notebook's cell that is run again."""
+    """Adds the component to runtimes that are opened later. It replaces one of the same name, for example if a notebook
+    cell runs again."""
     from ._runtime import Runtime
 
     registered[f"{kind} {part.id}"] = part
@@ -135,7 +137,7 @@ def register(kind: str, part: Component) -> None:
 
 
 def plugins(parts: List[Component]) -> Any:
-    """A tsr_plugin*[] of these, for the length of a call."""
+    """Returns a tsr_plugin*[] of these, for one call."""
     return (c.c_void_p * max(1, len(parts)))(*[c.addressof(part.plugin) for part in parts])
 
 

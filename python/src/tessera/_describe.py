@@ -18,10 +18,10 @@ _DATA = "the data given to describe()"
 
 
 class Description:
-    """A job for data that nobody has described: ``str(description)`` is its TOML, with what was seen of each column as
-    comments, and ``tessera.train(description, data)`` trains it.
+    """A job that was made from data. ``str(description)`` is its TOML, with findings about each column as comments.
+    ``tessera.train(description, data)`` trains it.
 
-    config: the same as a mapping with the keys of docs/config.md, to be changed and given to ``tessera.train``."""
+    config: the job as a mapping with the keys of docs/config.md. Change it, and pass it to ``tessera.train``."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -47,7 +47,7 @@ class Description:
         return tomllib.loads(self._text)
 
     def save(self, path: Union[str, os.PathLike]) -> None:
-        """Writes the TOML, for ``tessera train FILE``; ``AlreadyExists``: the file is there."""
+        """Writes the TOML, for ``tessera train FILE``. Raises ``AlreadyExists`` if the file exists."""
         try:
             with open(path, "x", encoding="utf-8") as file:
                 file.write(self._text)
@@ -75,13 +75,14 @@ class Description:
 def describe(
     data: Any, label: Union[None, str, Sequence[str]] = None, *, rows: Optional[int] = None, reader: str = ""
 ) -> Description:
-    """A job whose columns fit the data: the label, dense values, ids, as ``tessera data describe`` finds them.
+    """Returns a job whose columns fit the data: label, dense values and ids, as ``tessera data describe`` finds them.
 
-    data: what ``tessera.train`` takes, or the path of a file, of a directory or a pattern. label: what is to be
-    predicted; several become heads; None: a column named so, or one that looks like it, which the job's comments say.
-    rows: how many to look at; None: as the program does. reader: of a path, such as "csv?delimiter=;"; empty: by its
-    name. Frames are written to a temporary file for the program ``tessera``, which comes with the package, and the job
-    says no file then. ``NotFound``: there is no such file, column or program."""
+    data: anything that ``tessera.train`` takes, or the path of a file or directory, or a pattern. label: the column to
+    predict; several become heads; None: a column that is named or looks like a label, and the job's comments name it.
+    rows: the number of rows to look at; None: the program's default. reader: for a path, such as "csv?delimiter=;";
+    empty: chosen by the path's name. Frames are written to a temporary file for the program ``tessera``, which comes
+    with the package, and then the job names no file. Raises ``NotFound`` if a file, a column or the program is
+    missing."""
     if label is not None and not isinstance(label, str):
         if not isinstance(label, (list, tuple)) or not all(isinstance(one, str) for one in label) or not label:
             raise _l.InvalidArgument(f"label is the name of a column, or a list of names, not {label!r}")

@@ -24,13 +24,13 @@ _GRACE_S = 5.0  # for the other ranks, once one has failed, to say what they saw
 def launch(
     fn: Callable[..., Any], n: int, *args: Any, env: Optional[Dict[str, str]] = None, timeout_s: Optional[float] = None
 ) -> List[Any]:
-    """Runs ``fn(*args)`` in n new processes on this host and gives what each returned, by rank.
+    """Runs ``fn(*args)`` in n new processes on this host, and returns their results by rank.
 
-    In each of them ``tessera.ProcessGroup()`` and ``torch.distributed.init_process_group()`` meet the others; what they
-    print appears here. A function of a notebook or of the program's own file is sent as it is, which takes the package
-    cloudpickle; one of a module needs nothing. env: further variables. ``RuntimeError``: a rank failed, with its
-    traceback, or its signal; the others are ended then, as they are after Ctrl-C and ``timeout_s`` seconds
-    (``TimeoutError``)."""
+    In each process, ``tessera.ProcessGroup()`` and ``torch.distributed.init_process_group()`` meet the other ranks.
+    Their output appears here. A function of a notebook or of the main program is pickled by the package cloudpickle; a
+    function of a module does not need that package. env: additional environment variables. Raises ``RuntimeError`` with
+    the traceback or the signal if a rank fails, and ``TimeoutError`` after ``timeout_s`` seconds. In both cases, and
+    after Ctrl-C, all ranks are ended."""
     if not callable(fn):
         raise _l.InvalidArgument(f"fn is a function, not an object of type {type(fn).__name__}")
     if _check.whole(n, "n", -(2**31), 2**20) < 1:

@@ -1,6 +1,6 @@
-"""libtessera through ctypes: tessera.h's structs and functions, and its errors as Python's.
+"""Calls libtessera through ctypes: structs and functions of tessera.h, with errors as Python exceptions.
 
-What other modules call is ``check`` and the functions of ``lib``. ctypes lets go of the GIL for the length of a call.
+Other modules call ``check`` and the functions of ``lib``. ctypes releases the GIL during a call.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ class TesseraError(Exception):
     """An error from outside the program. ``str(error)`` is the library's sentence, unchanged; ``error.rank`` is the
     rank at fault, -1 if unknown.
 
-    Every error is also one of the types that Python has for it: ``except ValueError`` and the like work.
+    Every error is also an instance of the matching Python exception, so ``except ValueError`` works.
     """
 
     rank = -1
@@ -47,7 +47,7 @@ ERRORS = {
 
 
 class Error(c.Structure):
-    """``tsr_error``: what a call of the library failed with."""
+    """``tsr_error``: the error of a call of the library."""
     _fields_ = [
         ("struct_size", c.c_uint32),
         ("code", c.c_int32),
@@ -233,7 +233,7 @@ class ManagedTensor(c.Structure):
 
 
 def home() -> str:
-    """The folder that holds lib/libtessera.so, and bin/tessera: the wheel's own, or around TESSERA_LIBRARY."""
+    """Returns the folder with lib/libtessera.so and bin/tessera: the wheel's own, or the one around TESSERA_LIBRARY."""
     library = os.environ.get("TESSERA_LIBRARY")
     if library:
         return os.path.dirname(os.path.dirname(os.path.realpath(library)))
@@ -322,7 +322,7 @@ def raise_error(code: int, error: Error) -> None:
 
 
 def call(function: str, *arguments: object) -> None:
-    """tsr_<function>(*arguments), raising what it reports."""
+    """Calls tsr_<function>(*arguments), and raises its error."""
     error = Error()
     code = getattr(lib, "tsr_" + function)(*arguments, c.byref(error))
     if code:
@@ -343,7 +343,7 @@ def text(handle: c.c_void_p) -> str:
 
 
 class Handle:
-    """Owns a handle of the library: closes it when the last one who knows it goes."""
+    """Owns a handle of the library, and closes it when the last reference to this object ends."""
 
     __slots__ = ("value", "_close", "__weakref__")
 
@@ -367,5 +367,5 @@ class Handle:
 
 
 def texts(values: list[str]) -> object:
-    """A char*[] of these, for the length of a call."""
+    """Returns a char*[] of these texts, for one call."""
     return (_text * max(1, len(values)))(*[v.encode() for v in values])

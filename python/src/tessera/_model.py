@@ -45,21 +45,22 @@ def _encoded(columns: Sequence[Mapping[str, Any]], features: Mapping[str, int]) 
 def load_model(
     directory: Union[str, os.PathLike], *, threads: int = 1, kernel: str = "auto", plugin_path: str = ""
 ) -> PackedModel:
-    """A model that answers, of a directory that ``tessera.train(save=...)``, ``tessera.pack`` or ``tessera quantize``
-    has written; of a checkpoint the newest in it, with its rows as they are. See ``PackedModel``."""
+    """Loads a model for predictions from a directory that ``tessera.train(save=...)``, ``tessera.pack`` or ``tessera
+    quantize`` wrote. From a directory of checkpoints it loads the newest one, with unquantized rows. See
+    ``PackedModel``."""
     return PackedModel(directory, threads=threads, kernel=kernel, plugin_path=plugin_path)
 
 
 class PackedModel:
-    """A packed model (docs/models.md), or a checkpoint of ``tessera train``, that answers:
+    """Predicts with a packed model (docs/models.md) or a checkpoint of ``tessera train``:
     ``PackedModel("model").predict(frame)["click"]``.
 
-    name, version, type: what it says of itself. dense_inputs: dense values of a sample. features: name -> how many ids
-    there are. outputs: name -> values of a sample. is_weighted: ids may have weights. columns: of a model that was
-    trained on columns, their names in the data that it takes; empty: of others. encoded: of these, name -> what makes
-    row numbers and inputs of layers of them: "vocabulary", "hash", "bucket", "cross", "log1p and standardise".
-    Processes on a host share its tables. Any number of threads may predict at a time; threads: that one prediction may
-    use. kernel: a kernel plugin."""
+    name, version, type: as saved in the model. dense_inputs: the number of dense values per sample. features: name ->
+    number of ids. outputs: name -> values per sample. is_weighted: True if ids may have weights. columns: names of the
+    data's columns, for a model that was trained on columns; otherwise empty. encoded: name -> how the model encodes
+    that column: "vocabulary", "hash", "bucket", "cross", "log1p and standardise". Processes on a host share the tables.
+    Any number of threads may predict at once. threads: the number that one prediction may use. kernel: the id of a
+    kernel plugin."""
 
     def __init__(
         self, directory: Union[str, os.PathLike], *, threads: int = 1, kernel: str = "auto", plugin_path: str = ""
@@ -90,20 +91,19 @@ class PackedModel:
         self._told = not self.encoded
 
     def predict(self, data: Any, dense: Any = None) -> Dict[str, np.ndarray]:
-        """The outputs by name: float32 ``[samples]``, or ``[samples, values]`` if one has several; probabilities in
-        (0, 1) if its head was trained on them.
+        """Returns the outputs by name: float32 ``[samples]``, or ``[samples, values]`` if an output has several values.
+        They are probabilities in (0, 1) if the head was trained on probabilities.
 
-        Of a model that was trained on columns (``columns``), data is what ``tessera.train`` takes, a pandas frame or a
-        mapping from columns to values, as they are: vocabularies, hashes and transforms are the model's. Columns may
-        come in any order; labels and others are ignored.
+        If the model was trained on columns (``columns``), data is anything that ``tessera.train`` takes, such as a
+        pandas frame or a mapping from columns to raw values. The model applies its vocabularies, hashes and transforms.
+        Columns may have any order. Labels and other columns are ignored.
 
-        Of other models, and of all where ``dense`` or tuples are given, ids are row numbers of the tables: for each of
-        the model's features, an id for each sample, a list of ids, a list of pairs of an id and its weight or a mapping
-        from ids to weights; or a tuple of arrays, all samples one after the other: (values, lengths) or (values,
-        lengths, weights). dense: ``[samples, dense_inputs]``, numbers as the model's layers see them. Text is refused
-        then, and the first such prediction of a model with ``encoded`` columns warns. Further features are ignored.
-        ``NotFound``, ``InvalidArgument``, ``OutOfRange``: the sentence names the feature or column, the row and the
-        bound."""
+        For other models, and whenever ``dense`` or tuples are given, ids are row numbers of the tables. Give each
+        feature an id per sample, a list of ids, a list of pairs (id, weight), or a mapping from ids to weights.
+        Alternatively, give it a tuple of arrays with all samples one after the other: (values, lengths) or (values,
+        lengths, weights). dense: ``[samples, dense_inputs]``, the inputs of the model's layers. In this form text is
+        refused, and a model with ``encoded`` columns warns once. Other features are ignored. Raises ``NotFound``,
+        ``InvalidArgument`` or ``OutOfRange``; the sentence names the feature or column, the row and the bound."""
         if isinstance(data, (str, bytes, os.PathLike)):
             raise _l.InvalidArgument(
                 f"predict() takes data, not the path of a file ({os.fspath(data)!r}): `tessera predict` reads files"

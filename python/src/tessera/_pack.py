@@ -1,4 +1,4 @@
-"""Packed models: sharded tables with a dense part, in one directory that ``tessera serve`` answers from."""
+"""Packed models: sharded tables and a dense part in one directory, for ``tessera serve``."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def pack(
     name: str = "",
     bounds_check: str = "fatal",
 ) -> List[Dict[str, Any]]:
-    """Writes a packed model (docs/models.md); what became of each table, on rank 0. Collective.
+    """Writes a packed model (docs/models.md). On rank 0 it returns how each table was stored. Collective.
 
-    collections: over one group or on this rank alone, whose tables have names of their own; those of sequences are for
-    layers that take one. graph: how the dense part is computed, ``{"dense_inputs": 13, "layers": [{"name", "type",
-    "inputs", "options"}], "heads": [{"name", "input"}]}`` as docs/graphs.md has it; what a head takes is a logit.
-    parameters: float32 arrays by name: ``"top.0.weight"``. format: of rows: "int8", "int4", "int2", "fp16", "fp8" or
-    "fp32"; formats: of tables that differ. ``AlreadyExists``: the directory is there. ``InvalidArgument``: a layer, an
-    input or a parameter that does not fit, by its name."""
+    collections: all over one group, or all on this rank only. Their tables have different names. Collections of
+    sequences are for layers that take a sequence. graph: how the dense part is computed, ``{"dense_inputs": 13,
+    "layers": [{"name", "type", "inputs", "options"}], "heads": [{"name", "input"}]}`` as in docs/graphs.md; the input
+    of a head is a logit. parameters: float32 arrays by name: ``"top.0.weight"``. format: of rows, "int8", "int4",
+    "int2", "fp16", "fp8" or "fp32"; formats: table -> format, for tables with another one. Raises ``AlreadyExists`` if
+    the directory exists, and ``InvalidArgument`` with the name of a layer, input or parameter that does not fit."""
     _check.of_type(graph, Mapping, "graph", "a mapping with layers and heads")
     _check.of_type(parameters, Mapping, "parameters", "a mapping from names to arrays")
     _check.of_type(formats or {}, Mapping, "formats", "a mapping from tables to formats")

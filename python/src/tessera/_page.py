@@ -9,7 +9,7 @@ from typing import Any, List, Mapping, Optional
 
 def page(home: str, title: str, parts: List[Mapping[str, Any]]) -> Optional[str]:
     """An HTML page that needs no network; its script draws the parts (apps/tessera/page/page.js). home: the folder of
-    ``bin/tessera``. None: there is no file in it that pages are made from."""
+    ``bin/tessera``. Returns None if that folder has no files for pages."""
     for folder in (home, os.path.dirname(home)):  # Debian's libraries are one folder further down
         path = os.path.join(folder, "share", "tessera", "page.html")
         if os.path.exists(path):

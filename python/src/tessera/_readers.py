@@ -83,7 +83,7 @@ class _Reader(c.Structure):
 
 
 class Block(NamedTuple):
-    """Some rows of a file. rows: how many."""
+    """Some rows of a file. rows: their number."""
 
     file: str
     rows: int
@@ -256,13 +256,14 @@ class ReaderComponent(Component):
 
 
 def reader(id: str) -> Callable[[Any], Any]:
-    """Makes a function, or a class, a reader of that name: ``data.reader = "acme.logs"`` in a job uses it.
+    """Makes a function or a class a reader with that name. A job uses it by ``data.reader = "acme.logs"``.
 
-    The function takes the job's ``data.path`` and gives batches: an iterable of mappings from column to values (arrays,
-    lists of numbers or texts, lists of these, mappings from these to weights; None where there is nothing), or what has
-    ``__arrow_c_stream__``. All of them are kept in memory. A class reads what does not fit: ``open(path)`` gives a list
-    of ``Block(file, rows)``, and ``read(i)`` the batch of one, in any order and more than once. Every rank has a reader
-    of its own, which sees the same files. Runtimes that are opened afterwards have it."""
+    The function takes the job's ``data.path`` and returns batches: an object with ``__arrow_c_stream__``, or an
+    iterable of mappings from columns to values (arrays, lists of numbers or texts, lists of these, mappings from these
+    to weights; None for a missing value). All batches are kept in memory. Use a class for data that does not fit in
+    memory: ``open(path)`` returns a list of ``Block(file, rows)``, and ``read(i)`` returns the batch of block i, in any
+    order and more than once. Every rank has its own reader, which sees the same files. Only runtimes that are opened
+    afterwards have the reader."""
 
     def decorate(of: Any) -> Any:
         register(KIND, ReaderComponent(id, of))

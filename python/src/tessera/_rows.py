@@ -1,4 +1,4 @@
-"""Rows of a program's data for a model that was trained on columns: which columns it takes, and in which pieces."""
+"""Rows of a program's data for a model that was trained on columns: the columns that it takes, in blocks of rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Block = Dict[str, Column]
 
 
 def columns_taken(columns: Sequence[Mapping[str, Any]], features: Mapping[str, int]) -> List[str]:
-    """The names, in the data, of what a model reads of it: dense values, and ids that it looks up or crosses."""
+    """Returns the names of the columns that a model reads: dense values, and ids that it looks up or crosses."""
     wanted = set(features)
     for column in columns:
         if column["name"] in wanted:
@@ -116,7 +116,7 @@ def _opened() -> Runtime:
 
 
 def predict_rows(model: Any, rows: Rows, outputs: Any, count: int) -> List[str]:
-    """tsr_model_predict_rows() of these rows; what there is to warn of."""
+    """Calls tsr_model_predict_rows() for these rows, and returns the warning, if any."""
     with _lock:
         runtime = _opened()
         path = str(next(_numbers))
@@ -132,7 +132,7 @@ def predict_rows(model: Any, rows: Rows, outputs: Any, count: int) -> List[str]:
 
 
 def as_mapping(features: Any, names: Set[str]) -> Any:
-    """Features by name, of a frame, too; of ids that are row numbers."""
+    """Returns features by name, also from a frame, for ids that are row numbers."""
     if isinstance(features, Mapping) or hasattr(features, "iloc"):
         return features
     columns = Rows._names_of(features)

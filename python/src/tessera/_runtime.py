@@ -21,12 +21,12 @@ _OPERATIONS = {"sum": 0, "max": 1, "min": 2}
 
 
 class Runtime:
-    """Finds plugins, checks them, and makes parts of them. One for each process is enough: ``Runtime.default()``.
+    """Finds plugins, checks them, and creates their components. One for each process is enough: ``Runtime.default()``.
 
-    plugin_path: absolute directories that are searched first. require: ids of parts that must be usable, or
-    ``FailedPrecondition`` or ``NotFound`` says why one is not. threads: that large lookups and planning may use;
-    -1: one for each core. Has the parts that ``tessera.sharder`` and ``tessera.reader`` have made by then. May be used
-    by several threads."""
+    plugin_path: absolute directories that are searched first. require: ids of components that must be usable; otherwise
+    ``FailedPrecondition`` or ``NotFound`` says why one is not. threads: the number for large lookups and planning; -1:
+    one for each core. A runtime has the components that ``tessera.sharder`` and ``tessera.reader`` made before it was
+    opened. Several threads may use it."""
 
     _default: Optional[Runtime] = None
     _lock = threading.Lock()
@@ -55,7 +55,7 @@ class Runtime:
 
     @classmethod
     def default(cls) -> Runtime:
-        """The one of this process, opened when it is first asked for."""
+        """Returns the runtime of this process, which the first call opens."""
         with cls._lock:
             if cls._default is None:
                 cls._default = cls()
@@ -63,7 +63,7 @@ class Runtime:
 
     @classmethod
     def forget_default(cls) -> None:
-        """The next ``default()`` is opened anew."""
+        """Makes the next ``default()`` open a new runtime."""
         with cls._lock:
             cls._default = None
 
@@ -124,12 +124,13 @@ _interrupts = _Interrupts()
 
 
 class ProcessGroup:
-    """The ranks of a job, and what they do together. Collective: returns when all ranks have met.
+    """The ranks of a job, and their collective operations. Creating it is collective: it returns when all ranks have
+    met.
 
-    Without ``world_size``, who this process is comes from the environment, as torchrun, ``tessera launch``, mpirun and
-    Slurm set it; without any of them it is one rank, which needs no network. A group, and all collections over it, are
-    used by one thread at a time (``FailedPrecondition`` otherwise), ``abort()`` aside. After a fork the child's copies
-    are refused. ``DeadlineExceeded`` names the ranks that are missing after ``timeout_s`` seconds.
+    Without ``world_size``, rank and world size come from the environment, as torchrun, ``tessera launch``, mpirun and
+    Slurm set it. Without any of these launchers there is one rank, which needs no network. One thread at a time uses a
+    group and all collections over it, except for ``abort()``; otherwise ``FailedPrecondition`` is raised. A forked
+    child cannot use them. ``DeadlineExceeded`` names the ranks that are missing after ``timeout_s`` seconds.
     """
 
     def __init__(
@@ -210,7 +211,8 @@ class ProcessGroup:
             )
 
     def let_threads_wait(self) -> None:
-        """Threads take turns from now on, in any order, so that only a group of one rank may do this."""
+        """From now on threads take turns instead of being refused. They come in any order, so only a group of one rank
+        may do this."""
         if self.world_size > 1:
             raise _l.FailedPrecondition("threads of several ranks would take turns in different orders")
         self._patience_s = 60.0
@@ -231,20 +233,20 @@ class ProcessGroup:
             self._used.release()
 
     def all_reduce(self, array: Any, op: str = "sum") -> None:
-        """The sum, max or min over ranks, in place: a writable, contiguous array of float32, float64, int32 or
-        int64."""
+        """Replaces the array by its sum, max or min over all ranks. It is writable and contiguous, of float32, float64,
+        int32 or int64."""
         tensor = Tensor(_in_place(array))
         self._call(_l.lib.tsr_process_group_all_reduce, self._handle.value, tensor.address, _operation(op))
 
     def broadcast(self, array: Any, root: int = 0) -> None:
-        """Rank ``root``'s values to all ranks, in place: a writable, contiguous array."""
+        """Copies rank ``root``'s values to all ranks, in place. The array is writable and contiguous."""
         root = _check.whole(root, "root", 0, 2**31 - 1)
         tensor = Tensor(_in_place(array))
         self._call(_l.lib.tsr_process_group_broadcast, self._handle.value, tensor.address, root)
 
     def all_gather(self, array: Any, out: Optional[np.ndarray] = None) -> np.ndarray:
-        """Everybody's array, by rank: ``[world_size, *shape]``, in memory of its own or in ``out``, which has as many
-        elements. All have the same shape and dtype."""
+        """Returns the arrays of all ranks, in rank order: ``[world_size, *shape]``, in new memory or in ``out``, which
+        has as many elements. All arrays have the same shape and dtype."""
         sent = as_array(array, "the array")
         out = np.empty((self.world_size, *sent.shape), sent.dtype) if out is None else _in_place(out)
         send, recv = Tensor(sent), Tensor(out)
@@ -252,8 +254,8 @@ class ProcessGroup:
         return out
 
     def reduce_scatter(self, array: Any, op: str = "sum", out: Optional[np.ndarray] = None) -> np.ndarray:
-        """``array`` ``[world_size, *shape]`` has a piece for each rank; the sum, max or min of those for this one,
-        ``[*shape]``. Types as of ``all_reduce``."""
+        """Returns the sum, max or min of all parts for this rank, ``[*shape]``. ``array`` is ``[world_size, *shape]``,
+        with a part for each rank. It has a type of ``all_reduce``."""
         sent = as_array(array, "the array")
         if len(sent.shape) == 0 or sent.shape[0] != self.world_size:
             raise _l.InvalidArgument(f"the array must be [{self.world_size}, ...]: a piece for each rank")
@@ -266,8 +268,8 @@ class ProcessGroup:
     def all_to_all(
         self, array: Any, send_counts: Sequence[int], recv_counts: Sequence[int], out: Optional[np.ndarray] = None
     ) -> np.ndarray:
-        """Pieces of any length, by rank: ``send_counts[r]`` elements of ``array`` go to rank r, ``recv_counts[r]`` of
-        the result ``[n]`` come from it."""
+        """Exchanges parts of any length: ``send_counts[r]`` elements of ``array`` go to rank r, and ``recv_counts[r]``
+        elements of the result ``[n]`` come from it. Parts are in rank order."""
         sent = as_array(array, "the array")
         if len(send_counts) != self.world_size or len(recv_counts) != self.world_size:
             raise _l.InvalidArgument(f"there is a count for each of the {self.world_size} ranks")
@@ -280,16 +282,16 @@ class ProcessGroup:
         return out
 
     def barrier(self) -> None:
-        """Returns when all ranks have come here."""
+        """Returns when all ranks have called it."""
         self._call(_l.lib.tsr_process_group_barrier, self._handle.value)
 
     def abort(self, reason: str) -> None:
-        """Ends what waits in this group, on all ranks, which get ``reason``; the group is of no use afterwards.
-        From any thread."""
+        """Ends all waiting operations of this group on all ranks with the error ``reason``. The group cannot be used
+        afterwards. Any thread may call it."""
         _l.call("process_group_abort", self._handle.value, _check.text(reason, "reason").encode())
 
     def close(self) -> None:
-        """Leaves. Collections over the group keep it until they are gone."""
+        """Closes the group. Collections over it keep it open until they are gone."""
         self._handle.close()
         self._handle = _Closed()
 
@@ -320,5 +322,5 @@ def _in_place(array: Any) -> np.ndarray:
 
 
 def as_view(array: Any) -> np.ndarray:
-    """The array itself, or another library's array as one of NumPy over the same memory if that is possible."""
+    """Returns the array itself, or another library's array as a NumPy array, over the same memory if possible."""
     return array if isinstance(array, np.ndarray) else np.asarray(array)

@@ -143,7 +143,8 @@ class RankTopology(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """min_partition: least width of a column shard, 0: any. max_shards: 0: any; who cannot keep it offers nothing."""
+    """min_partition: the least width of a column shard; 0: any. max_shards: the most shards; 0: any. A sharder that
+    cannot keep to them offers no layout."""
 
     min_partition: int
     max_shards: int
@@ -151,11 +152,11 @@ class Limits(NamedTuple):
 
 @dataclass
 class LayoutPart:
-    """Rectangles ``(row, rows, col, cols)`` and where they may be.
+    """Rectangles ``(row, rows, col, cols)`` and the ranks on which they may be placed.
 
     placement: "any_rank", "one_host", "in_host", "every_rank" (rectangle i on rank i) or "hosts". combine: "concat"
-    (each has all rows of its columns), "sum" (rows are cut), "host_sum" or "replica". routed: ``route`` says which row
-    is where; a rectangle's ``rows`` is how many there are, and its ``row`` 0.
+    (each has all rows of its columns), "sum" (rows are cut), "host_sum" or "replica". routed: ``route`` decides which
+    rectangle has which row; a rectangle's ``rows`` is their number, and its ``row`` is 0.
     """
 
     rectangles: Sequence[Tuple[int, int, int, int]]
@@ -183,14 +184,14 @@ class LayoutPart:
 
 @dataclass
 class Layout:
-    """Parts that together cover the table once. cookie: a number that ``route`` is told again."""
+    """Parts that together cover the table once. cookie: a number that ``route`` gets back."""
 
     parts: Sequence[LayoutPart]
     cookie: int = 0
 
 
 class Routed(NamedTuple):
-    """The layout that was chosen, as ``route`` and ``unroute`` are told."""
+    """The layout that was chosen, for ``route`` and ``unroute``."""
 
     table: TableToCut
     topology: RankTopology
@@ -282,14 +283,15 @@ class _SharderPart(Component):
 
 
 def sharder(id: str) -> Callable[[Any], Any]:
-    """Makes a class, or a function, a sharder of that name, for tables that ask for it: ``ParameterConstraints(
+    """Makes a class or a function a sharder with that name, for tables that name it: ``ParameterConstraints(
     sharding_types=["acme.stripe"])``, or ``sharding = ["acme.stripe"]`` in a job.
 
-    It has ``propose(table, topology, limits)``, which gives ``Layout``s or ``LayoutPart``s, best first, or is that
-    function; and, for parts with ``routed=True``, ``route(layout, ids) -> (row_sets, rows)`` and its inverse
-    ``unroute(layout, row_sets, rows) -> ids``, over NumPy arrays. On equal input it gives equal output on every rank.
-    Runtimes that are opened afterwards have it, so decorate before ranks meet. It may be called by several threads, and
-    every step waits for it: for trying an idea, before it is a plugin in C++."""
+    A class has ``propose(table, topology, limits)``, which returns ``Layout``s or ``LayoutPart``s, best first; a
+    function is ``propose`` itself. For parts with ``routed=True``, the class also has ``route(layout, ids) ->
+    (row_sets, rows)`` and its inverse ``unroute(layout, row_sets, rows) -> ids``, over NumPy arrays. Equal input must
+    give equal output on every rank. Only runtimes that are opened afterwards have the sharder, so decorate before ranks
+    meet. Several threads may call it. Every step waits for ``route``, so use this to try an idea before you write a
+    plugin in C++."""
 
     def decorate(of: Any) -> Any:
         register(KIND, _SharderPart(id, of))

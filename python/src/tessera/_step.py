@@ -32,7 +32,7 @@ class Shard(NamedTuple):
 def next_rows(
     group: ProcessGroup, handle: _l.Handle, shard: Shard, weights: np.ndarray, states: Dict[str, np.ndarray]
 ) -> Iterator[Tuple[np.ndarray, np.ndarray, Dict[str, np.ndarray]]]:
-    """The rows of a shard, as many at a time as ``weights`` and ``states`` have room for: ids and copies of rows."""
+    """Copies the next rows of a shard and their ids, as many as fit in ``weights`` and ``states``."""
     cursor, count, ids = c.c_uint64(), c.c_int64(), np.empty(len(weights), np.int64)
     tensors = [Tensor(array) for array in (ids, weights, *states.values())]
     pointers = (c.c_void_p * max(1, len(states)))(*[tensor.address for tensor in tensors[2:]])
@@ -50,10 +50,9 @@ def next_rows(
 class Step:
     """The result of a forward, with the data that its backward needs. Its memory is freed with it and its outputs.
 
-    output: float32 ``[samples, width]``, this rank's pooled rows, in the order of ``Collection.outputs``. A view of the
-    step's own memory: it may be written to. None of sequences.
-    outputs: of sequences, by name: float32 ``[ids of the feature, dim]``, in the order of the ids.
-    all_finished: every rank said ``finished``.
+    output: float32 ``[samples, width]``, this rank's pooled rows, in the order of ``Collection.outputs``. It is a view
+    of the step's memory, and you may write to it. It is None for sequences. outputs: for sequences, name -> float32
+    ``[ids of the feature, dim]``, in the order of the ids. all_finished: True if every rank said ``finished``.
     """
 
     __slots__ = ("output", "outputs", "all_finished", "any_finished", "_collection", "_handle", "_inputs")
@@ -80,9 +79,10 @@ class Step:
             self.all_finished, self.any_finished = bool(info.all_finished), bool(info.any_finished)
 
     def backward(self, grad: Any) -> None:
-        """Updates the tables by their optimizer; once for each step. Collective.
+        """Updates the tables by their optimizers. Call it at most once for each step. Collective.
 
-        grad: of this rank's loss, float32, shaped like ``output``; of sequences a dict by output name, where a name
-        left out has gradient 0. Ranks are averaged. ``InvalidArgument``: another shape or dtype."""
+        grad: the gradient of this rank's loss, float32, shaped like ``output``. For sequences it is a dict by output
+        name; a missing name has gradient 0. Gradients are averaged over ranks. Raises ``InvalidArgument`` for another
+        shape or dtype."""
         self._collection._backward(self, grad)
         self._inputs = ()

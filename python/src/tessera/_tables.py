@@ -35,13 +35,13 @@ class DataType(enum.Enum):
 
 @dataclass
 class EmbeddingConfig:
-    """A table of ``num_embeddings`` rows of ``embedding_dim`` floats, as TorchRec has it.
+    """A table of ``num_embeddings`` rows of ``embedding_dim`` floats, like TorchRec's.
 
-    feature_names: whose ids look rows up; none: the table's own name. init_range: start values are uniform in
-    [-init_range, init_range]; None: 1 / sqrt(rows). optimizer: of this table alone, see ``Optimizer``. any_id: ids are
-    any from 0 to 2^63 - 2, and num_embeddings says how many have a row at a time: for compute kernels whose rows come
-    on demand, which constraints name. use_index_dedup: with several ranks, a row that a batch repeats travels once
-    (docs/sequences.md, "Rows that repeat").
+    feature_names: the features that look up this table; none: one feature with the table's name. init_range: start
+    values are uniform in [-init_range, init_range]; None: 1 / sqrt(rows). optimizer: for this table only, see
+    ``Optimizer``. any_id: ids may be any number from 0 to 2^63 - 2, and num_embeddings is the number of rows at a time.
+    It needs a compute kernel that creates rows on demand, which constraints name. use_index_dedup: with several ranks,
+    a row that a batch repeats travels once (docs/sequences.md, "Rows that repeat").
     """
 
     num_embeddings: int
@@ -63,10 +63,10 @@ class EmbeddingBagConfig(EmbeddingConfig):
 
 
 class Optimizer:
-    """The optimizer that updates rows during backward: the name of an optimizer component and its options.
+    """The optimizer that updates rows during backward: the id of an optimizer component, and its options.
 
-    ``Optimizer("exact_rowwise_adagrad", learning_rate=0.05, eps=1e-8)``. max_gradient: the output's gradient is clamped
-    to plus and minus this.
+    ``Optimizer("exact_rowwise_adagrad", learning_rate=0.05, eps=1e-8)``. max_gradient: each value of the output's
+    gradient is clamped to [-max_gradient, max_gradient].
     """
 
     def __init__(self, name: str, *, max_gradient: Optional[float] = None, **options: Any) -> None:
@@ -88,7 +88,8 @@ class Optimizer:
 
 @dataclass
 class ParameterConstraints:
-    """Limits on the planner's choices for a table, and facts about its input (docs/plans.md). None: it may choose."""
+    """Limits on the planner's choices for a table, and facts about its input (docs/plans.md). None: the planner
+    chooses."""
 
     sharding_types: Optional[Sequence[str]] = None
     compute_kernels: Optional[Sequence[str]] = None
@@ -111,7 +112,7 @@ class ParameterConstraints:
 
 @dataclass
 class Sharding:
-    """How one table is cut, and on which ranks the pieces are: ``table_wise(1)``, ``row_wise()``, ..."""
+    """How one table is sharded, and on which ranks its shards are: ``table_wise(1)``, ``row_wise()``, ..."""
 
     sharding_type: str
     ranks: Optional[Sequence[int]] = None
@@ -124,37 +125,38 @@ class Sharding:
 
 
 def table_wise(rank: int = 0) -> Sharding:
-    """The whole table on one rank."""
+    """Puts the whole table on one rank."""
     return Sharding("table_wise", [_check.whole(rank, "rank", 0)])
 
 
 def row_wise() -> Sharding:
-    """An equal part of the rows on each rank."""
+    """Puts an equal part of the rows on each rank."""
     return Sharding("row_wise")
 
 
 def column_wise(ranks: Sequence[int]) -> Sharding:
-    """Columns, one piece for each entry."""
+    """Splits the columns, with one shard for each entry of ``ranks``."""
     return Sharding("column_wise", _ranks(ranks), pieces=len(ranks))
 
 
 def data_parallel() -> Sharding:
-    """A copy on each rank; gradients are reduced."""
+    """Puts a copy on each rank, and all-reduces gradients."""
     return Sharding("data_parallel")
 
 
 def table_row_wise(host_index: int = 0, *, local_world_size: Optional[int] = None) -> Sharding:
-    """Rows over the ranks of one host. local_world_size: ranks on each; None: as the launcher says."""
+    """Splits the rows over the ranks of one host. local_world_size: the number of ranks per host; None: from the
+    launcher."""
     return Sharding("table_row_wise", [_first_rank(host_index, local_world_size)])
 
 
 def table_column_wise(ranks: Sequence[int]) -> Sharding:
-    """Columns over ranks of one host, one piece for each entry."""
+    """Splits the columns over ranks of one host, with one shard for each entry."""
     return Sharding("table_column_wise", _ranks(ranks), pieces=len(ranks))
 
 
 def grid_shard(host_indexes: Sequence[int], *, local_world_size: Optional[int] = None) -> Sharding:
-    """Columns over hosts, one piece for each, and each piece's rows over the ranks of its host."""
+    """Splits the columns over hosts, and each host's rows over its ranks."""
     hosts = _ranks(host_indexes, "host_indexes")
     return Sharding("grid_shard", [_first_rank(h, local_world_size) for h in hosts], pieces=len(hosts))
 
@@ -180,8 +182,8 @@ def _first_rank(host_index: int, local_world_size: Optional[int]) -> int:
 class Planner:
     """Settings of the planner: docs/c.md has the meaning and the defaults.
 
-    constraints: by table. shardings: every table is sharded as given, and nothing is searched. world_size and similar
-    settings are for ``plan()``; in a process group, the group's values are used."""
+    constraints: by table. shardings: by table; every table is sharded as given, without a search. world_size and
+    similar settings are for ``plan()``; in a process group, the group's values are used."""
 
     constraints: Mapping[str, ParameterConstraints] = field(default_factory=dict)
     shardings: Mapping[str, Sharding] = field(default_factory=dict)
@@ -199,7 +201,8 @@ class Planner:
     torchrec_limits: Optional[bool] = None
 
     def where_untrained(self, modules: Mapping[str, Module], optimizer: Optional[Optimizer]) -> Planner:
-        """A copy with the compute kernel "dense" for tables that no optimizer updates, unless they name others."""
+        """Returns a copy with the compute kernel "dense" for tables without an optimizer, unless they name another
+        one."""
         tables = [table for module in modules.values() for table in module.tables]
         names = [table.name for table in tables if table.optimizer is None and optimizer is None]
         constraints, shardings = dict(self.constraints), dict(self.shardings)
@@ -227,7 +230,7 @@ class Plan:
 
     @classmethod
     def load(cls, path: Union[str, os.PathLike]) -> Plan:
-        """The plan in a file that ``save`` has written."""
+        """Loads a plan from a file that ``save`` wrote."""
         with open(_check.path(path, "path"), encoding="utf-8") as file:
             return cls(file.read())
 
@@ -237,7 +240,7 @@ class Plan:
             file.write(self.json)
 
     def to_dict(self) -> dict:
-        """The plan as a dict: ``modules`` with their tables and shards."""
+        """Returns the plan as a dict: ``modules`` with their tables and shards."""
         return json.loads(self.json)
 
     def __str__(self) -> str:
@@ -367,9 +370,10 @@ def plan(
     kernel: str = "auto",
     runtime: Optional[Runtime] = None,
 ) -> Plan:
-    """A plan for these tables, or for several modules by path. Talks to nobody.
+    """Makes a plan for these tables, or for several modules by path. It does not communicate.
 
-    ``InvalidArgument``, ``ResourceExhausted`` or ``FailedPrecondition``: there is none, and what would help.
+    Raises ``InvalidArgument``, ``ResourceExhausted`` or ``FailedPrecondition`` if there is no plan; the sentence says
+    what would help.
     """
     planner = Planner() if planner is None else planner
     if not isinstance(modules, Mapping):

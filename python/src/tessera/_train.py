@@ -22,7 +22,7 @@ _Watch = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_char_p)
 
 
 def to_toml(config: Mapping[str, Any]) -> str:
-    """A job as TOML: sections are mappings, [[tables]] lists of them, and what is None is left out."""
+    """Writes a job as TOML: mappings become sections, lists of mappings become [[tables]], and None is left out."""
     lines: List[str] = []
     nested = {key: value for key, value in config.items() if isinstance(value, Mapping) or _is_sections(value)}
     lines += [f"{_key(k)} = {_toml(value, k)}" for k, value in config.items() if k not in nested and value is not None]
@@ -198,24 +198,25 @@ def train(
     watch: Optional[Callable[[Dict[str, Any]], Any]] = None,
     group: Optional[ProcessGroup] = None,
 ) -> Report:
-    """Trains the model of a job (docs/config.md) as ``tessera train`` does, and evaluates it on the test part, with
-    ``save_best`` the best one; its report, a dict that a notebook shows as a picture: ``["test"]["auc"]``,
-    ``["losses"]``, ..., and with ``save`` the model, ``report.model.predict(frame)``. Collective; ``group`` None: this
-    rank alone.
+    """Trains the model of a job (docs/config.md) as ``tessera train`` does, and evaluates it on the test part. With
+    ``save_best`` it evaluates the best model. Returns the report, a dict that a notebook shows as a picture:
+    ``["test"]["auc"]``, ``["losses"]``, ... With ``save`` the report has the model: ``report.model.predict(frame)``.
+    Collective; ``group`` None: only this rank.
 
-    config: a file of TOML, a mapping with the same keys, ``{"table": [{"name": "film", "rows": 1682}], ...}``, or what
-    ``tessera.describe`` gives.
-    data: in the place of ``[data]``'s reader and path: anything with ``__arrow_c_stream__`` (pyarrow, polars, DuckDB,
-    pandas), a mapping of columns, or an iterable of batches of either kind; ``[[column]]`` says what columns are. It is
-    read once and kept; every rank gives all of it, and trains its share. test: likewise, instead of what
-    ``data.test`` says. overrides: ``"data.epochs=2"``. save, save_every, save_best, load, overwrite, new_data, keep and
-    max_steps: the options of ``tessera train``; max_steps None: to the end, 0: the model is evaluated as it is, which
-    rows that arrive without end are refused for. watch: is told, on rank 0, of progress
-    (``{"step", "epoch", "samples", "loss"}``, every ``report.log_every`` steps) and of validations, and ends training
-    where it returns True. All ranks give one, or none.
-    Ctrl-C ends it behind a step, with a checkpoint where one was asked for.
+    config: a file of TOML, a mapping with the same keys, ``{"table": [{"name": "film", "rows": 1682}], ...}``, or a
+    result of ``tessera.describe``.
+    data: replaces the reader and the path of ``[data]``. It is an object with ``__arrow_c_stream__`` (pyarrow, polars,
+    DuckDB, pandas), a mapping of columns, or an iterable of batches of either kind; ``[[column]]`` describes its
+    columns. It is read once and kept. Every rank passes all data, and trains its share. test: the same for the test
+    part, instead of ``data.test``. overrides: ``"data.epochs=2"``. save, save_every, save_best, load, overwrite,
+    new_data, keep and max_steps: the options of ``tessera train``; max_steps None: train to the end; 0: only evaluate
+    the model, which is refused for rows that arrive without end. watch: a function that rank 0 calls with progress
+    (``{"step", "epoch", "samples", "loss"}``, every ``report.log_every`` steps) and with validations. If it returns
+    True, training ends. Either all ranks pass one, or none.
+    Ctrl-C ends training after the current step, with a checkpoint if one was asked for.
 
-    ``ValueError`` and the like: what in the config or the data cannot be. On several ranks it ends the group."""
+    Raises ``ValueError`` and the like for mistakes in the config or the data. On several ranks an error ends the
+    group."""
     overrides = list(overrides) if hasattr(overrides, "__next__") else overrides
     _check_given(data, test, overrides, watch, group)
     _check_saving(save, _check.whole(save_every, "save_every", 0), keep, load, new_data)

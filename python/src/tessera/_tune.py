@@ -1,4 +1,4 @@
-"""``tessera tune``: looks for settings of a job by Optuna, judged by the job's validations. The test is never read."""
+"""``tessera tune``: searches settings of a job with Optuna, by the job's validations. It never reads the test part."""
 
 from __future__ import annotations
 

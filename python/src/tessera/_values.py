@@ -1,5 +1,5 @@
-"""Values of a program's own data, as the library is handed them: floats, int64 or text, one a row or a list of them;
-made from NumPy arrays and lists."""
+"""Values of a program's own data in the library's form: floats, int64 or text, one value or a list for each row. They
+are made from NumPy arrays and lists."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LARGEST = float(np.finfo(np.float32).max)
 
 
 class RefusedValue(ValueError):
-    """A value that is not taken. row: of the column, from 0; None: it is not about one."""
+    """A value that is refused. row: its row in the column, from 0; None: the error is not about a single row."""
 
     def __init__(self, sentence: str, row: Optional[int] = None) -> None:
         super().__init__(sentence)
@@ -27,10 +27,10 @@ class RefusedValue(ValueError):
 class Column:
     """Values of some rows, of the types that they came in (float32, float64, int64, uint64) until ``wanted_as``.
 
-    unit: of int64 that are not plain numbers, "bool", "day", "s", "ms", "us", "ns", and "time:s" and so on of a day's
-    times. texts: of text, where each of ``values``' bytes begin. lists: where each row's values begin. present: 0 where
-    a row has no value. weights: of lists, float32, one beside each value. refused: why it is not a column, which is an
-    error if it is wanted."""
+    unit: for int64 that are not plain numbers: "bool", "day", "s", "ms", "us", "ns", and "time:s" and so on for times
+    of a day. texts: for text, the begin of each value in the bytes of ``values``. lists: the begin of each row's
+    values. present: 0 for a row without a value. weights: for lists, float32, one for each value. refused: the reason
+    why the column cannot be used, which becomes an error if a job needs it."""
 
     type: int
     values: np.ndarray
@@ -64,7 +64,7 @@ class Column:
 
 
 def offsets(lengths: Sequence[int]) -> np.ndarray:
-    """0, and the sums of the first lengths: int64 ``[lengths + 1]``."""
+    """Returns 0 and the running sums of the lengths: int64 ``[lengths + 1]``."""
     out = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=out[1:])
     return out
@@ -82,12 +82,12 @@ def refused_column(error: Exception, rows: int, lists: bool = False) -> Column:
 
 
 def none_column(rows: int) -> Column:
-    """No row has a value."""
+    """Returns a column in which no row has a value."""
     return Column(TEXT, np.zeros(0, np.uint8), np.zeros(rows + 1, np.int64), present=np.zeros(rows, np.uint8))
 
 
 def taken(column: Column, index: np.ndarray) -> Column:
-    """The values at these positions of a column without lists."""
+    """Returns the values at these positions of a column without lists."""
     present = None if column.present is None else column.present[index]
     if column.texts is None:
         return replace(column, values=column.values[index], present=present)
@@ -162,7 +162,7 @@ _MAYBE_NOTHING = (float, np.floating, decimal.Decimal, np.datetime64, np.timedel
 
 
 def is_nothing(value: Any) -> bool:
-    """None, NaN, and what pandas and NumPy have for them."""
+    """True for None, NaN, and the equivalents of pandas and NumPy."""
     if isinstance(value, (float, np.floating)):
         return bool(value != value)
     if isinstance(value, decimal.Decimal):
@@ -181,7 +181,7 @@ def _of_rows(array: np.ndarray) -> Column:
 
 
 def as_lists(column: Column, lists: np.ndarray) -> Column:
-    """The column with lists of values: ``lists[i]`` is where row i begins. A missing value inside of a list is
+    """Returns the column with lists of values: ``lists[i]`` is the begin of row i. A missing value inside of a list is
     refused."""
     if column.present is not None and not column.present.all():
         first = int(np.argmin(column.present))

@@ -1,5 +1,5 @@
-"""Columns as the library wants them: texts, floats or whole numbers. The word of a value, which vocabularies and hashes
-know it by, is the library's (tsr_words)."""
+"""Converts columns to the type that the library wants: texts, floats or whole numbers. The library (tsr_words) makes
+the text by which vocabularies and hashes know a value."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ _TRUTH = {"true": 1, "True": 1, "TRUE": 1, "false": 0, "False": 0, "FALSE": 0}
 
 
 def wanted_as(column: Column, type: int, is_list: bool, separator: str, weight_separator: str = "") -> Column:
-    """The column as the library wants it; with weights where ``weight_separator`` is given, which stands before them in
-    texts. ValueError: it cannot be that."""
+    """Converts the column to the type that the library wants. With ``weight_separator`` it has weights, which follow
+    the separator in texts. Raises ValueError if the column cannot be converted."""
     if column.refused is not None:
         raise column.refused if isinstance(column.refused, ValueError) else ValueError(str(column.refused))
     if column.lists is not None and not is_list:

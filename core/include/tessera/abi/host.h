@@ -4,7 +4,7 @@
  *   1. The host makes one tsr_host for each runtime, and hands it to a plugin's entry, to probe() and to create().
  *   2. The object that create() makes keeps the pointer. It calls log, alloc, free and parallel_for from any thread,
  *      as often as it likes.
- *   3. The runtime may be closed before its last object. The tsr_host lives on until the process ends. Meanwhile
+ *   3. The runtime may be closed before its last object. Until the process ends, the tsr_host remains valid:
  *      parallel_for() runs on the caller's thread, and log() writes to standard error.
  */
 #ifndef TESSERA_ABI_HOST_H_
