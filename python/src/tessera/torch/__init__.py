@@ -1,8 +1,8 @@
-"""Tessera for PyTorch: TorchRec's names over Tessera's tables. ``import tessera.torch as torchrec`` is where to begin.
+"""Tessera for PyTorch: TorchRec's names over Tessera's tables. Begin with ``import tessera.torch as torchrec``.
 
-Rows live in the library, are looked up there and updated during backward; everything else is plain PyTorch on the CPU.
-TorchRec's modules are known under this one's name: ``from tessera.torch.distributed.planner import Topology``.
-What has no counterpart raises ``NotImplementedError`` with a sentence that names it.
+The library holds the rows, looks them up, and updates them during backward. Everything else is plain PyTorch on the
+CPU. Modules have the same paths as in TorchRec, below this one: ``from tessera.torch.distributed.planner import
+Topology``. A name without a counterpart raises ``NotImplementedError`` with a sentence that names it.
 """
 
 from typing import TYPE_CHECKING

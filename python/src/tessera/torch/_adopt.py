@@ -1,4 +1,4 @@
-"""Models of other libraries: their tables taken over, and given back."""
+"""Takes over the tables of models of other libraries, and gives them back."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class AdoptedEmbeddingBag(_Adopted, EmbeddingBagCollection):
     def forward(
         self, input: Tensor, offsets: Optional[Tensor] = None, per_sample_weights: Optional[Tensor] = None
     ) -> Tensor:
-        """Pooled rows [bags, dim], as ``nn.EmbeddingBag`` gives them."""
+        """Returns pooled rows [bags, dim], as ``nn.EmbeddingBag`` does."""
         weights = None if per_sample_weights is None else per_sample_weights.reshape(-1)
         if input.dim() == 2:
             if offsets is not None:
@@ -124,7 +124,7 @@ class AdoptedEmbedding(_Adopted, EmbeddingCollection):
     """Replaces an ``nn.Embedding``."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """A row for each id, as ``nn.Embedding`` gives them."""
+        """Returns a row for each id, as ``nn.Embedding`` does."""
         ids = input.reshape(-1)
         name, padding = self._configs[0].name, self.padding_idx
         self._limit_norms(ids)
@@ -269,18 +269,18 @@ def _one_of_each_weight(found: List[_Found]) -> List[_Found]:
 
 
 def adopt(model: nn.Module, optimizer: Optional[Optimizer], plan: Optional[Any] = None) -> List[str]:
-    """Replaces the ``nn.EmbeddingBag``, ``nn.Embedding`` and TorchRec collections of a model by ours, with their
-    weights, all of them or none. Their paths. ``release`` gives them back.
+    """Replaces the ``nn.EmbeddingBag``, ``nn.Embedding`` and TorchRec collections of a model by Tessera's, with their
+    weights: all of them or, on an error, none. Returns their paths. ``release`` puts the original modules back.
 
-    Weights stay the same parameters, now over the tables' memory. Rows are updated during backward by ``optimizer``,
-    unless ``requires_grad`` is False. The model's own optimizer trains the rows if ``optimizer`` is None, and also
-    those of a weight that another module has, such as a tied output layer. Modules are refused if they have a forward
-    of their own, hooks, or options without a counterpart.
+    Weights stay the same parameters, but their data are in the tables' memory. Rows are updated during backward by
+    ``optimizer``, unless ``requires_grad`` is False. The model's own optimizer trains the rows if ``optimizer`` is
+    None, and also those of a weight that another module has, such as a tied output layer. It refuses modules with their
+    own forward, with hooks, or with options without a counterpart.
 
-    plan: how tables are cut over the ranks of torch.distributed, a ``ShardingPlan`` or a mapping from table to
-    ``row_wise()`` and the like; collective then, as lookups and ``release`` are. A table of PyTorch has the name of its
-    module, with ``_`` for each dot. None: all tables are on this rank alone, until ``DistributedModelParallel`` shards
-    them."""
+    plan: how tables are sharded over the ranks of torch.distributed, a ``ShardingPlan`` or a mapping from table to
+    ``row_wise()`` and the like. With a plan, this function, lookups and ``release`` are collective. A table of PyTorch
+    has the name of its module, with ``_`` for each dot. None: all tables are on this rank only, until
+    ``DistributedModelParallel`` shards them."""
     found = _all_found(model)
     tied = _tied(model, found)
     found = _one_of_each_weight(found)
@@ -332,7 +332,7 @@ def _made(each: _Found, optimizer: Optional[Optimizer], tied: Dict[int, List[str
 
 
 def release(model: nn.Module) -> List[str]:
-    """Gives the modules that ``adopt`` has replaced back, with the rows as they are now. Their paths."""
+    """Puts back the modules that ``adopt`` replaced, with the current rows. Returns their paths."""
     released = []
     done: Dict[int, nn.Module] = {}
     for path, ours in list(model.named_modules(remove_duplicate=False)):

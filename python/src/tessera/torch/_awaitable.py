@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 
 
 class Awaitable(Generic[Result]):
-    """A result that ``wait()`` gives. A subclass has ``_wait_impl()``."""
+    """A result that ``wait()`` returns. A subclass implements ``_wait_impl()``."""
 
     def __init__(self) -> None:
         self._callbacks: List[Callable[[Any], Any]] = []
@@ -20,7 +20,7 @@ class Awaitable(Generic[Result]):
         raise NotImplementedError(f"{type(self).__name__} needs a _wait_impl()")
 
     def wait(self) -> Result:
-        """The result, after the callbacks."""
+        """Returns the result, after the callbacks."""
         out = self._wait_impl()
         for callback in self.callbacks:
             out = callback(out)
@@ -28,12 +28,12 @@ class Awaitable(Generic[Result]):
 
     @property
     def callbacks(self) -> List[Callable[[Any], Any]]:
-        """Functions that are called with the result one after the other."""
+        """Functions that ``wait()`` calls with the result, one after the other."""
         return self._callbacks
 
 
 class NoWait(Awaitable[Result]):
-    """A result that is there already."""
+    """A result that is already available."""
 
     def __init__(self, obj: Result) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ LazyAwaitable.__hash__ = object.__hash__  # type: ignore[method-assign]
 
 
 class LazyNoWait(LazyAwaitable[Result]):
-    """A result that is there already, behind the names of one that is not."""
+    """A result that is already available, with the interface of ``LazyAwaitable``."""
 
     def __init__(self, obj: Result) -> None:
         super().__init__()
@@ -104,8 +104,8 @@ class LazyNoWait(LazyAwaitable[Result]):
 
 
 class JaggedRows(Dict[str, Any]):
-    """Rows by the name of the output. ``wait()`` gives them, as TorchRec's programs ask for it."""
+    """Rows by output name. ``wait()`` returns them, because TorchRec's programs call it."""
 
     def wait(self) -> JaggedRows:
-        """Itself: the lookup is done."""
+        """Returns this object: the lookup is done."""
         return self

@@ -1,7 +1,7 @@
 """A backend of torch.distributed over Tessera's transports: ``init_process_group("tessera")``.
 
-A Python class derived from ``torch.distributed.ProcessGroup`` serves any PyTorch, without being compiled against one. A
-collective is done when its call returns; its work object is there for callers that wait.
+It is a Python class derived from ``torch.distributed.ProcessGroup``, so it works with any PyTorch without a compiler. A
+collective is done when its call returns; it returns a work object for callers that wait.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _done(result: Any) -> Any:
 
 
 def own_address(towards: str, port: int) -> str:
-    """This host's address as those see it who are at ``towards``; nothing is sent."""
+    """Returns this host's address on the route to ``towards``, without sending anything."""
     family, kind, _, _, where = socket.getaddrinfo(towards, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
         probe.connect(where)
@@ -150,7 +150,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
         self._name = name
 
     def abort(self) -> None:
-        """Ends the group; what other ranks wait for fails."""
+        """Ends the group. Operations for which other ranks wait fail."""
         reason = f"rank {self._rank} has aborted its process group"
         self.group.abort(reason)
         self._messages.abort(reason)
@@ -221,7 +221,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
         return _done(tensors)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
-        """This rank's part of the reduced input."""
+        """Writes this rank's part of the reduced input."""
         op = dist.ReduceOp.SUM if opts is None else opts.reduceOp
 
         def exchange(array: np.ndarray, kind: str) -> Tensor:
@@ -236,13 +236,13 @@ class TesseraProcessGroup(dist.ProcessGroup):
     _reduce_scatter_base = reduce_scatter_single
 
     def reduce_scatter(self, outputs: List[Tensor], inputs: List[List[Tensor]], opts: Any = None) -> Any:
-        """This rank's part of each reduced list of tensors."""
+        """Writes this rank's part of each reduced list of tensors."""
         for output, pieces in zip(outputs, inputs):
             self.reduce_scatter_single(output, torch.stack([_checked(piece) for piece in pieces]), opts)
         return _done(outputs)
 
     def reduce_scatter_single_coalesced(self, outputs: List[Tensor], inputs: List[Tensor], opts: Any = None) -> Any:
-        """``reduce_scatter_single`` of several tensors."""
+        """Does ``reduce_scatter_single`` for several tensors."""
         for output, input in zip(outputs, inputs):
             self.reduce_scatter_single(output, input, opts)
         return _done(outputs)
@@ -262,7 +262,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
         return _done(tensors)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
-        """All ranks' inputs one after the other in one output."""
+        """Writes all ranks' inputs one after the other to one output."""
         if output.dtype != input.dtype or output.numel() != self._size * input.numel():
             raise ValueError(
                 f"all_gather: the output has {output.numel()} values of {output.dtype}, but must have "
@@ -274,7 +274,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
     _allgather_base = all_gather_single
 
     def all_gather_single_coalesced(self, outputs: List[Tensor], inputs: List[Tensor], opts: Any = None) -> Any:
-        """``all_gather_single`` of several tensors."""
+        """Does ``all_gather_single`` for several tensors."""
         for output, input in zip(outputs, inputs):
             self.all_gather_single(output, input)
         return _done(outputs)
@@ -282,7 +282,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
     def allgather(self, outputs: List[List[Tensor]], inputs: List[Tensor], opts: Any = None) -> Any:
-        """All ranks' inputs, a tensor for each rank."""
+        """Writes all ranks' inputs, with a tensor for each rank."""
         for pieces, input in zip(outputs, inputs):
             everybodys = input.new_empty((self._size, *input.shape))
             self.all_gather_single(everybodys, input)
@@ -291,7 +291,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
         return _done(outputs)
 
     def allgather_coalesced(self, outputs: List[List[Tensor]], inputs: List[Tensor], opts: Any = None) -> Any:
-        """``allgather`` of several tensors."""
+        """Does ``allgather`` for several tensors."""
         for r, input in enumerate(inputs):
             self.allgather([[of_rank[r] for of_rank in outputs]], [input])
         return _done(outputs)
@@ -326,7 +326,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
     def all_to_all_single(
         self, output: Tensor, input: Tensor, output_splits: List[int], input_splits: List[int], opts: Any = None
     ) -> Any:
-        """``alltoall`` of the parts of one tensor; no splits: parts are equal."""
+        """Does ``alltoall`` with the parts of one tensor. Without splits, the parts are equal."""
         def pieces(tensor: Tensor, splits: List[int]) -> Sequence[Tensor]:
             if not splits and len(tensor) % self._size:
                 raise ValueError(f"all_to_all: {len(tensor)} rows cannot be split evenly among {self._size} ranks")
@@ -338,7 +338,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
     alltoall_base = all_to_all_single
 
     def gather(self, outputs: List[List[Tensor]], inputs: List[Tensor], opts: Any) -> Any:
-        """All ranks' inputs on the root."""
+        """Writes all ranks' inputs on the root."""
         for i, input in enumerate(inputs):
             to: List[Tensor] = self._nothing(input)
             to[opts.rootRank] = input
@@ -346,7 +346,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
         return _done(outputs)
 
     def scatter(self, outputs: List[Tensor], inputs: List[List[Tensor]], opts: Any) -> Any:
-        """The root's inputs, one to each rank."""
+        """Sends one of the root's inputs to each rank."""
         for i, output in enumerate(outputs):
             of: List[Tensor] = self._nothing(output)
             of[opts.rootRank] = output
@@ -354,22 +354,23 @@ class TesseraProcessGroup(dist.ProcessGroup):
         return _done(outputs)
 
     def barrier(self, opts: Any = None) -> Any:
-        """Waits until all ranks have come."""
+        """Waits until all ranks have called it."""
         self.group.barrier()
         return _done([])
 
     def monitored_barrier(self, timeout: Optional[timedelta] = None, wait_all_ranks: bool = False) -> None:
-        """A barrier: what it raises names the ranks that are late or dead anyway, after the group's own timeout."""
+        """Does the same as ``barrier``, whose error already names late or dead ranks. It uses the group's own
+        timeout."""
         self.group.barrier()
 
     # ---- messages
 
     def send(self, tensors: List[Tensor], to: int, tag: int = 0) -> Any:
-        """Done when it has been sent, which for large tensors is when the other rank receives."""
+        """Sends a tensor. For a large tensor it ends when the other rank receives."""
         return self._messages.send(_sent(tensors[0]), to, tag, tensors)
 
     def recv(self, tensors: List[Tensor], of: int, tag: int = 0) -> Any:
-        """Done when the other rank's message is in the tensor."""
+        """Receives the other rank's message into the tensor."""
         tensor = _checked(tensors[0])
         memory = tensor if tensor.is_contiguous() else torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
@@ -385,6 +386,6 @@ class TesseraProcessGroup(dist.ProcessGroup):
 
 
 def register() -> None:
-    """Makes ``init_process_group("tessera")`` known. Done by ``import tessera.torch``."""
+    """Registers ``init_process_group("tessera")``. ``import tessera.torch`` calls it."""
     if dist.is_available() and NAME not in dist.Backend.backend_list:
         dist.Backend.register_backend(NAME, TesseraProcessGroup, devices=["cpu"])

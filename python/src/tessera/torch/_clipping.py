@@ -1,4 +1,4 @@
-"""PyTorch's clip_grad_norm_ over sharded tables: each rank has other rows, and the norm is that of all of them."""
+"""PyTorch's clip_grad_norm_ over sharded tables: each rank has other rows, and the norm is over all rows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _refuse() -> None:
 
 
 def watch() -> None:
-    """Lets clip_grad_norm_ know which gradients are parts. Done by ``import tessera.torch``."""
+    """Lets clip_grad_norm_ know which gradients are shards. ``import tessera.torch`` calls it."""
     plain = getattr(clip_grad, "_get_total_norm", None)
     if plain is None:
         return _refuse()

@@ -19,9 +19,9 @@ _STORED = {"FP16": torch.float16, "BF16": torch.bfloat16}
 
 @dataclass
 class EmbeddingConfig:
-    """A table: TorchRec's fields. Start values are uniform in [weight_init_min, weight_init_max]; None:
-    1 / sqrt(num_embeddings) below and above 0. init_fn changes a tensor with all rows in place instead. The others of
-    TorchRec's fields are refused unless they are as when left out."""
+    """A table, with TorchRec's fields. Start values are uniform in [weight_init_min, weight_init_max]; the default is
+    +-1 / sqrt(num_embeddings). Instead, init_fn may change a tensor with all rows in place. TorchRec's other fields are
+    refused unless they have their default values."""
 
     num_embeddings: int
     embedding_dim: int
@@ -74,14 +74,14 @@ def stored_dtype(config: Any) -> torch.dtype:
 
 
 def drawn_here(config: Any) -> bool:
-    """True if PyTorch makes a table's start values: by init_fn, or between bounds that are not as far below 0 as
-    above, which is what the library draws."""
+    """True if PyTorch draws a table's start values: with init_fn, or between bounds that are not symmetric about 0. The
+    library draws only from symmetric bounds."""
     above, below = config.weight_init_max, config.weight_init_min
     return config.init_fn is not None or (above is None) != (below is None) or (above is not None and above != -below)
 
 
 def core_config(config: Any, kind: str, optimizer: Optional[Optimizer]) -> _Config:
-    """Our table of a config here or of TorchRec's own."""
+    """Returns Tessera's table for a config of this module or of TorchRec."""
     common = dict(
         num_embeddings=config.num_embeddings,
         embedding_dim=config.embedding_dim,

@@ -115,7 +115,7 @@ def _no_counterpart(name: str, instead: str) -> str:
 
 
 def make_paths() -> None:
-    """Makes TorchRec's modules known under this package's name. Done by ``import tessera.torch``."""
+    """Makes TorchRec's module paths work below this package. ``import tessera.torch`` calls it."""
     sys.meta_path.append(_Absent)  # type: ignore[arg-type]
     for path in _PATHS.split():
         made = _Path(f"{HERE}.{path}", _Path.__doc__)
@@ -127,7 +127,7 @@ def make_paths() -> None:
 
 
 def absent(name: str) -> Exception:
-    """The exception for a name that tessera.torch lacks."""
+    """Returns the exception for a name that tessera.torch lacks."""
     instead = _REASONS.get(name, _ABSENT_MODULES.get(name))
     if instead is not None:
         return NotImplementedError(_no_counterpart(name, instead))
@@ -136,7 +136,8 @@ def absent(name: str) -> Exception:
 
 
 def refuse(of: str, given: Mapping[str, Any], usual: Mapping[str, Any]) -> None:
-    """``given``: TorchRec's arguments that are taken here with their usual values alone. Others are unknown."""
+    """Refuses arguments. ``given`` has TorchRec's arguments that may only have their usual values. Others are
+    unknown."""
     for name, value in given.items():
         if name not in usual:
             near = difflib.get_close_matches(name, usual, 1)
@@ -154,7 +155,7 @@ STATE_HOOKS = [f"register_{of}_{when}_hook" for of in ("state_dict", "load_state
 
 
 def lacks(*names: str, instead: str = "") -> Callable[[Kind], Kind]:
-    """TorchRec's methods of a class that raise a sentence here."""
+    """Gives a class those methods of TorchRec that only raise an error with a sentence."""
 
     def with_them(kind: Kind) -> Kind:
         for name in names:
@@ -175,6 +176,6 @@ def _method(kind: str, name: str, instead: str) -> Callable:
 
 
 def usual(names: str, value: Any = None) -> Dict[str, Any]:
-    """So many names with one value."""
+    """Returns a mapping from these names to one value."""
     out: List[str] = names.split()
     return dict.fromkeys(out, value)

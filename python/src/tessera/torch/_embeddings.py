@@ -17,7 +17,7 @@ from ._state import load_table
 
 
 def drawn_seed() -> int:
-    """A seed of start values from PyTorch's generator, so that torch.manual_seed decides them."""
+    """Draws the seed of start values from PyTorch's generator, so torch.manual_seed decides them."""
     return int(torch.randint(0, 2**62, (), device="cpu").item())
 
 
@@ -94,7 +94,7 @@ class Embeddings(nn.Module):
     # ---- tables
 
     def set_optimizer(self, optimizer: Optimizer, tables: Optional[List[str]] = None) -> None:
-        """These tables, or all, are updated by that optimizer during backward. Rows stay; states begin anew."""
+        """Lets the optimizer update these tables, or all, during backward. Rows stay; optimizer states start again."""
         for i, config in enumerate(self._configs):
             if tables is None or config.name in tables:
                 self._optimizers[i] = optimizer
@@ -104,7 +104,7 @@ class Embeddings(nn.Module):
             self._make_core(0)
 
     def optimizers(self) -> List[Optional[Optimizer]]:
-        """The optimizer of each table, also if torch's ``_apply_optimizer_in_backward`` was told of it."""
+        """The optimizer of each table, including one set by torch's ``_apply_optimizer_in_backward``."""
         out = []
         for config, own in zip(self._configs, self._optimizers):
             told = self._places()._modules[config.name]._parameters.get("weight")
@@ -115,7 +115,7 @@ class Embeddings(nn.Module):
         return out
 
     def description(self, otherwise: Optional[Optimizer] = None, optimizers: Any = None) -> Module:
-        """For the library; ``otherwise``: of tables without an optimizer."""
+        """Returns the library's description of the tables. ``otherwise``: the optimizer of tables without one."""
         pairs = zip(self._configs, self.optimizers() if optimizers is None else optimizers)
         tables = [core_config(config, self.kind, optimizer or otherwise) for config, optimizer in pairs]
         return Module(tables, self.kind, self._is_weighted)
@@ -132,7 +132,7 @@ class Embeddings(nn.Module):
         self.attach(self._model[""], rows)
 
     def attach(self, core: Collection, rows: Optional[Dict[str, Tensor]] = None) -> None:
-        """The tables are those from now on, with these rows, or with start values."""
+        """Uses these tables from now on, with these rows or with start values."""
         self._core = core
         for config in self._configs:
             if rows is not None and config.name in rows:
@@ -169,7 +169,7 @@ class Embeddings(nn.Module):
             _weights.watch_gradient(parameter)
 
     def reset_parameters(self) -> None:
-        """Draws the rows of all tables anew, as when the collection was made. Optimizer states stay."""
+        """Draws the start values of all tables again. Optimizer states stay."""
         if self.device.type == "meta":
             return
         if self.core._group.world_size > 1:
@@ -191,7 +191,7 @@ class Embeddings(nn.Module):
 
     @property
     def core(self) -> Collection:
-        """The library's collection: rows, shards, rates, as docs/python.md says."""
+        """The library's collection, with rows, shards and learning rates (docs/python.md)."""
         if self._core is None:
             raise RuntimeError("these tables are on the meta device: shard them, or make them on the cpu")
         return self._core
@@ -217,11 +217,11 @@ class Embeddings(nn.Module):
         return any(parameter.requires_grad for parameter in self._fused)
 
     def dense_weights(self) -> List[nn.Parameter]:
-        """The parameters that get a gradient."""
+        """The parameters of tables that get a gradient."""
         return [parameter for parameter in self._plain if parameter.requires_grad]
 
     def table_name(self, parameter: nn.Parameter) -> str:
-        """The table whose rows a parameter is."""
+        """Returns the table whose rows a parameter holds."""
         return next(table for held, table, _ in self._held if held is parameter)
 
     def frozen_features(self) -> List[str]:
@@ -248,14 +248,14 @@ class Embeddings(nn.Module):
             yield config, feature, name
 
     def refresh(self, table: str) -> None:
-        """Reads the copies of a kernel that gives no view of its rows anew."""
+        """Refreshes the copies of rows, for a kernel that gives no view of its rows."""
         for parameter, name, shard in self._held:
             if name == table and isinstance(parameter, _weights.RowCopy):
                 rows, self._states[shard.index] = _weights.shard_tensors(self.core, shard, parameter.dtype)
                 parameter.data = rows
 
     def write_back(self, table: str) -> None:
-        """Gives a kernel without views its states, which were changed in the copies."""
+        """Writes changed copies of states back to a kernel that gives no views."""
         for parameter, name, shard in self._held:
             if name == table and isinstance(parameter, _weights.RowCopy) and self._states[shard.index]:
                 states = {k: v.numpy() for k, v in self._states[shard.index].items()}
@@ -287,23 +287,23 @@ class Embeddings(nn.Module):
         return rows if self._dtype is torch.float32 else rows.to(self._dtype)
 
     def settle(self) -> bool:
-        """Takes over what a program has put in the place of a table's parameter. True if PyTorch has to compute this
-        lookup, because another tensor stands in for a table's rows."""
+        """Copies the rows that a program has assigned to a table's parameter. Returns True if PyTorch must compute this
+        lookup, because another tensor replaces a table's rows."""
         return not self._seen_as.same() and _weights.take_over(self)
 
     def swap(self, old: nn.Parameter, new: nn.Parameter) -> None:
-        """Another parameter is in the place of one, with its rows."""
+        """Replaces a parameter by another one, with its rows."""
         self._held = [(new if held is old else held, table, shard) for held, table, shard in self._held]
         self._fused, self._plain = ([new if p is old else p for p in ps] for ps in (self._fused, self._plain))
 
     def stands_in(self) -> bool:
-        """True if a tensor that is no parameter stands in for a table's rows, as ``functional_call`` puts it there."""
+        """True if a tensor that is not a parameter replaces a table's rows, as ``functional_call`` does."""
         places = self._places()._modules.values()
         return any(not isinstance(place._parameters.get("weight"), nn.Parameter) for place in places)
 
     def asked_of_graph(self) -> Tuple[bool, Optional[Tensor], List[nn.Parameter]]:
-        """For a lookup as an operator: whether a backward may follow, the tensor that asks for it, and the parameters
-        that get a gradient."""
+        """Returns, for a lookup as an operator: whether a backward may follow, the tensor that requires it, and the
+        parameters that get a gradient."""
         if _traced.exporting():
             _traced.refuse_training(self, bool(self._plain))
         if not torch.is_grad_enabled() or _traced.exporting():
@@ -313,7 +313,7 @@ class Embeddings(nn.Module):
         return True, self._anchor if any(self._optimizers) else None, [p for p in plain if p.requires_grad]
 
     def rows_in_graph(self) -> List[Tensor]:
-        """The rows of all tables as a compiled graph has them."""
+        """Returns the rows of all tables as inputs of a compiled graph."""
         if _traced.exporting():
             return []
         return [p.detach() for place in self._places()._modules.values() for p in place._parameters.values()]
@@ -339,7 +339,7 @@ class Embeddings(nn.Module):
     # ---- copies
 
     def __copy__(self) -> Embeddings:
-        """Another module of the same tables."""
+        """Returns another module over the same tables."""
         out = type(self).__new__(type(self))
         out.__dict__.update(self.__dict__)
         return out

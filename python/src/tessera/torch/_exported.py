@@ -1,4 +1,5 @@
-"""Models whose graph torch.export makes from an example, as layers: any forward whose operators have a counterpart."""
+"""Turns a model into layers by a graph that torch.export makes from an example. All operators of its forward need a
+counterpart."""
 
 from __future__ import annotations
 

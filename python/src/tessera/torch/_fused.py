@@ -19,13 +19,13 @@ _FIXED = {"momentum", "betas", "eps", "weight_decay", "dampening", "nesterov", "
 
 @lacks(*STATE_HOOKS, instead="do it before or after the call")
 class FusedOptimizer(torch.optim.Optimizer):
-    """The optimizers that update tables in backward. There is a group for the tables of a module that have equal
-    optimizers, with their parameters.
+    """The optimizers that update tables in backward. The tables of a module that have equal optimizers form a parameter
+    group.
 
-    ``zero_grad()`` and ``step()`` hand on the learning rates in ``param_groups``, and do nothing else: rows are updated
-    in backward. ``state_dict()`` is ``{"state": {"embedding_bags.t.weight": {"t.momentum1": ...}}}``. States of tables
-    that are cut are ShardedTensors, as TorchRec has them. Like TorchRec's, it has no
-    ``param_groups``, and so no learning rates, before ``save_param_groups(True)``."""
+    ``zero_grad()`` and ``step()`` only pass the learning rates of ``param_groups`` to the tables, because backward
+    updates the rows. ``state_dict()`` is ``{"state": {"embedding_bags.t.weight": {"t.momentum1": ...}}}``. States of
+    sharded tables are ShardedTensors, as in TorchRec. Also as in TorchRec, it has ``param_groups``, and so the learning
+    rates, only after ``save_param_groups(True)``."""
 
     _step_supports_amp_scaling = True  # a GradScaler has nothing to unscale here
 
@@ -65,11 +65,11 @@ class FusedOptimizer(torch.optim.Optimizer):
         return {key: _parameters(module, table)[0] for module, table, key in self._tables}
 
     def save_param_groups(self, save: bool) -> None:
-        """Whether ``state_dict()`` has the groups with their learning rates."""
+        """Chooses if ``state_dict()`` has the groups with their learning rates."""
         self._with_groups = save
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
-        """Refused: there is a group for all tables with equal optimizers."""
+        """Raises an error, because the tables determine the groups."""
         if len(self.param_groups) >= max(1, len(set(self._group_of))):
             raise NotImplementedError("a fused optimizer has the groups of its tables, and takes no others")
         super().add_param_group(param_group)
@@ -81,7 +81,7 @@ class FusedOptimizer(torch.optim.Optimizer):
         """Does nothing."""
 
     def hand_on_rates(self) -> None:
-        """Hands learning rates on to the tables."""
+        """Passes learning rates to the tables."""
         changed = []
         for group in self.param_groups:
             if not _FIXED.isdisjoint(group):
@@ -112,8 +112,8 @@ class FusedOptimizer(torch.optim.Optimizer):
                     )
 
     def step(self, closure: Any = None) -> Any:  # type: ignore[override]
-        """Hands on learning rates. closure: computes the loss with its backward, as for PyTorch's optimizers; its
-        result is returned."""
+        """Passes learning rates to the tables. closure: computes the loss and its backward, as for PyTorch's
+        optimizers. Returns the closure's result."""
         self.hand_on_rates()
         if closure is None:
             return None
@@ -121,11 +121,11 @@ class FusedOptimizer(torch.optim.Optimizer):
             return closure()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Hands on learning rates, so that the next backward has them."""
+        """Passes learning rates to the tables, so that the next backward uses them."""
         self.hand_on_rates()
 
     def state_dict(self) -> Dict[str, Any]:  # type: ignore[override]
-        """States by key and name."""
+        """Returns the states by key and name."""
         states: Dict[str, Dict[str, Any]] = {}
         for module, table, key in self._tables:
             if not any(name == table for _, name, _ in module._held):

@@ -1,4 +1,4 @@
-"""KeyedTensor: names and semantics of TorchRec's, over one plain tensor."""
+"""KeyedTensor with TorchRec's names and semantics, over one plain tensor."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _beside(grads: Sequence[Optional[Tensor]], shape: Sequence[int], lengths: Li
 
 
 class KeyedTensor:
-    """Dense rows of several keys beside each other: values ``[samples, sum of length_per_key]``."""
+    """Dense rows of several keys side by side: values ``[samples, sum of length_per_key]``."""
 
     def __init__(
         self,
@@ -74,19 +74,19 @@ class KeyedTensor:
         offset_per_key: Optional[List[int]] = None,
         index_per_key: Optional[Dict[str, int]] = None,
     ) -> None:
-        """offset_per_key and index_per_key follow from the others."""
+        """offset_per_key and index_per_key are not read, because they follow from the other arguments."""
         self._keys, self._length_per_key, self._values, self._key_dim = keys, length_per_key, values, key_dim
         self._places: Optional[Dict[str, Tuple[int, int]]] = None  # the begin and the width of each key
         self._parts: Optional[Dict[str, Tensor]] = None  # of the values when they had version _parts_version
         self._parts_version = 0
 
     def wait(self) -> KeyedTensor:
-        """Itself: the lookup is done. TorchRec's programs ask for it."""
+        """Returns this object: the lookup is done. TorchRec's programs call it."""
         return self
 
     @staticmethod
     def from_tensor_list(keys: List[str], tensors: List[Tensor], key_dim: int = 1, cat_dim: int = 1) -> KeyedTensor:
-        """Tensors, one for each key, beside each other."""
+        """Joins tensors, one for each key, side by side."""
         return KeyedTensor(keys, [t.shape[key_dim] for t in tensors], torch.cat(tensors, dim=cat_dim), key_dim)
 
     def keys(self) -> List[str]:
@@ -102,7 +102,7 @@ class KeyedTensor:
         return self._values.element_size() * self._values.numel()
 
     def key_dim(self) -> int:
-        """The dimension along which keys lie beside each other."""
+        """The dimension along which keys are side by side."""
         return self._key_dim
 
     def length_per_key(self) -> List[int]:
@@ -157,13 +157,13 @@ class KeyedTensor:
         return {**self.__dict__, "_parts": None}
 
     def to_dict(self) -> Dict[str, Tensor]:
-        """The part of each key."""
+        """Returns the tensor of each key."""
         return dict(zip(self._keys, torch.split(self._values, self._length_per_key, dim=self._key_dim)))
 
     @staticmethod
     def regroup(keyed_tensors: List[KeyedTensor], groups: List[List[str]]) -> List[Tensor]:
-        """The parts of several KeyedTensors put together anew, a tensor for each group. Of a key that several have, the
-        last one's part is taken."""
+        """Regroups the keys of several KeyedTensors. Returns a tensor for each group. If several have a key, the last
+        one's tensor is used."""
         parts: Dict[str, Tensor] = {}
         for keyed in keyed_tensors:
             parts.update(keyed.to_dict())
@@ -177,7 +177,7 @@ class KeyedTensor:
     def regroup_as_dict(
         keyed_tensors: List[KeyedTensor], groups: List[List[str]], keys: List[str]
     ) -> Dict[str, Tensor]:
-        """``regroup``, by a key for each group."""
+        """Does the same as ``regroup``, and returns a dict with a key for each group."""
         if len(groups) != len(keys):
             raise ValueError(f"there are {len(groups)} groups and {len(keys)} keys: give a key for each group")
         return dict(zip(keys, KeyedTensor.regroup(keyed_tensors, groups)))

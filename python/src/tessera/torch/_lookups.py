@@ -1,4 +1,4 @@
-"""Lookups as PyTorch's functions: their backward updates tables, or gives their gradients."""
+"""Lookups as autograd functions: their backward updates tables, or returns their gradients."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ _collecting = threading.Lock()
 
 
 class Work:
-    """One lookup: what its backward has to do.
+    """One lookup, with the data that its backward needs.
 
     core, batch: the lookup. trains: tables are updated in backward. updates: the library's backward runs. kept: the
     batch without the ids of tables that are frozen, if there are any. dense: the parameters that get gradients.
@@ -98,11 +98,11 @@ class Work:
                 self.kept = without_ids(batch, features, self.core.features, frozen)
 
     def remember(self, *tensors: Optional[Tensor]) -> None:
-        """Notes what a program must not write to before backward, if backward reads it again."""
+        """Notes the tensors that backward reads again, so that a program must not write to them before."""
         self.inputs += [(t, t._version) for t in tensors if t is not None and not t.is_inference()]
 
     def check_inputs(self) -> None:
-        """Raises PyTorch's error if a program has written to them since."""
+        """Raises PyTorch's error if a program has written to these tensors since."""
         if any(tensor._version != version for tensor, version in self.inputs):
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: a "
@@ -128,7 +128,7 @@ class Work:
             return self._backward(grad)
 
     def skip(self) -> List[Optional[Tensor]]:
-        """Leaves tables as they are. The gradients of ``dense`` are infinite, so that a GradScaler skips them."""
+        """Leaves tables unchanged. The gradients of ``dense`` become infinite, so that a GradScaler skips the step."""
         self.step = None
         return [_infinite(parameter) for parameter in self.dense]
 

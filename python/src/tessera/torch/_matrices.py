@@ -1,5 +1,5 @@
-"""Operators over a matrix for each sample, as far as they end in layers: stacked vectors, their sums, their dot
-products with each other, and experts that gates weigh."""
+"""Operators over a matrix for each sample that layers can replace: stacked vectors, their sums, their dot products with
+each other, and experts that gates weight."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from ._sparse import JaggedTensor, KeyedJaggedTensor
 class EmbeddingBagCollection(Embeddings):
     """Pooled lookups: ``forward(KeyedJaggedTensor) -> KeyedTensor``, keys in the order of the tables' features.
 
-    optimizer: what updates rows during backward, a ``tessera.Optimizer``; or ``apply_optimizer_in_backward``. device
-    "meta": only describes, to be sharded.
+    optimizer: the ``tessera.Optimizer`` that updates rows during backward; ``apply_optimizer_in_backward`` can also set
+    it. device "meta": the collection has no rows until it is sharded.
     """
 
     kind = "bags"
@@ -37,7 +37,7 @@ class EmbeddingBagCollection(Embeddings):
         return self._is_weighted
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
-        """Pooled rows of each sample, by the tables' features."""
+        """Returns the pooled rows of each sample, by the tables' features."""
         if isinstance(features, Proxy):
             return _traced.leaf(self, features)
         if _ops.wanted():
@@ -64,13 +64,13 @@ class EmbeddingBagCollection(Embeddings):
         return KeyedTensor(list(core.outputs), list(core.outputs.values()), self._given(values))
 
     def rows_of(self, features: Any) -> Any:
-        """The pooled rows, without a backward to follow."""
+        """Returns the pooled rows; no backward can follow."""
         self.settle()
         return self.core.lookup(**batch_arguments(features, self.core.features, self._is_weighted))
 
 
 def sequences_of(features: Any, rows: Dict[str, Tensor], need_indices: bool) -> Dict[str, JaggedTensor]:
-    """Rows by output name, with the lengths of their features, and with need_indices their ids as weights."""
+    """Returns rows by output name, with the lengths of their features and, with need_indices, the ids as weights."""
     lengths = dict(zip(features.keys(), torch.split(features.lengths(), features.stride_per_key())))
     ids: Dict[str, Tensor] = {}
     if need_indices:
@@ -81,7 +81,7 @@ def sequences_of(features: Any, rows: Dict[str, Tensor], need_indices: bool) -> 
 
 class EmbeddingCollection(Embeddings):
     """Lookups that are not pooled: ``forward(KeyedJaggedTensor) -> {name: JaggedTensor}``, a row for each id.
-    need_indices: what comes out has the ids as its weights, too."""
+    need_indices: outputs have the ids as their weights."""
 
     kind = "sequences"
     _rows_kind = _weights.SequenceRows
@@ -139,6 +139,6 @@ class EmbeddingCollection(Embeddings):
         return sequences_of(features, dict(zip(core.outputs, rows)), self._need_indices)
 
     def rows_of(self, features: Any) -> Any:
-        """The rows of each output, without a backward to follow."""
+        """Returns the rows of each output; no backward can follow."""
         self.settle()
         return self.core.forward(**batch_arguments(features, self.core.features, False, False)).outputs

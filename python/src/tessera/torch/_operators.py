@@ -14,8 +14,8 @@ from ._pack import Layer, _Graph, _Value
 
 @dataclass
 class Columns:
-    """Values of each sample: parts side by side, each column times a constant plus a constant. Constants wait there,
-    because a linear layer can take them over. flat: [samples] instead of [samples, 1]."""
+    """Values of each sample: parts side by side, each column times a constant plus a constant. The constants stay
+    separate, so that a later linear layer can absorb them. flat: [samples] instead of [samples, 1]."""
 
     parts: List[Tuple[str, int]]
     scale: Optional[Tensor] = None
@@ -86,7 +86,7 @@ class Operators(_Graph):
         return replace(value, parts=parts, scale=None, shift=None)
 
     def taken(self, node: Any, by: str) -> _Value:
-        """The input that a layer named ``by`` takes from the node."""
+        """Returns the input that a layer named ``by`` takes from the node."""
         value = self._values.get(node) if isinstance(node, torch.fx.Node) else None
         if not isinstance(value, Columns):
             self.refuse(f"what {by} is given, {node},")

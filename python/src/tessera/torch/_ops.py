@@ -1,5 +1,5 @@
-"""Lookups as operators of PyTorch, ``torch.ops.tessera``: torch.compile, torch.export and torch.jit.trace keep them as
-they are. Each names its collection, which must live in the process that runs it."""
+"""Lookups as operators of PyTorch, ``torch.ops.tessera``: torch.compile, torch.export and torch.jit.trace keep them
+unchanged. Each operator names its collection, which must exist in the process that runs it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def _known() -> _Known:
 
 
 def name_of(module: Any, tables: List[str]) -> str:
-    """Notes a collection, and its name: its tables, and a number if there are others with such tables."""
+    """Registers a collection and returns its name: its tables, and a number if another collection has the same
+    tables."""
     name = ",".join(tables)
     names = itertools.chain([name], (f"{name}#{i}" for i in itertools.count(2)))
     free = next(n for n in names if _known().collections.get(n) in (None, module))
@@ -230,7 +231,7 @@ def _backward_of_sequences(ctx: Any, grads: List[Tensor]) -> Tuple[Any, ...]:
 
 @functools.lru_cache(maxsize=None)
 def define_layer() -> None:
-    """The operator that stands for a module that is to become a layer. Nothing computes it."""
+    """Defines the operator that represents a module in a graph until a layer replaces it. It computes nothing."""
     library = _known().library
     library.define("layer(Tensor[] inputs, str path, int width) -> Tensor")
 
@@ -241,7 +242,7 @@ def define_layer() -> None:
 
 
 def register() -> None:
-    """Makes the operators known. Done by ``import tessera.torch``."""
+    """Registers the operators. ``import tessera.torch`` calls it."""
     library = _known().library
     for schema in _SCHEMAS:
         library.define(schema)

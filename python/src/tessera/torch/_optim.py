@@ -46,7 +46,7 @@ _BY_CLASS = {
 
 
 def fused_optimizer(fused_params: Optional[Mapping[str, Any]]) -> Optional[Optimizer]:
-    """The optimizer of ``fused_params``: ``{"optimizer": EmbOptimType.EXACT_SGD, "learning_rate": 0.1}``."""
+    """Returns the optimizer of ``fused_params``: ``{"optimizer": EmbOptimType.EXACT_SGD, "learning_rate": 0.1}``."""
     if fused_params is None:
         return None
     options = {key: value for key, value in fused_params.items() if key not in _OF_FBGEMM}
@@ -97,7 +97,8 @@ def _named_optimizer(name: str, options: Dict[str, Any]) -> Optimizer:
 
 
 def optimizer_of_class(optimizer_class: Union[type, str], kwargs: Mapping[str, Any]) -> Optimizer:
-    """The fused optimizer with the formula of a PyTorch or TorchRec class, and its options under our names."""
+    """Returns the fused optimizer with the formula of a PyTorch or TorchRec class, and its options under Tessera's
+    names."""
     name = optimizer_class if isinstance(optimizer_class, str) else optimizer_class.__name__
     if name not in _BY_CLASS:
         raise NotImplementedError(f"{name} cannot run in backward; {', '.join(_BY_CLASS)} can")
@@ -140,10 +141,10 @@ def apply_optimizer_in_backward(
     params: Union[nn.Module, Iterable[Union[nn.Module, nn.Parameter]]],
     optimizer_kwargs: Mapping[str, Any],
 ) -> None:
-    """These tables are updated by that optimizer during backward. Before they are sharded. Rows stay.
+    """Lets an optimizer update these tables during backward. Call it before they are sharded. Rows stay.
 
     params: parameters of tables, such as ``ebc.parameters()`` or ``ebc.embedding_bags["t"].parameters()``, or modules,
-    of which all tables are meant. Other parameters are given to PyTorch's ``_apply_optimizer_in_backward``."""
+    which stand for all of their tables. Other parameters go to PyTorch's ``_apply_optimizer_in_backward``."""
     from ._embeddings import Embeddings
     from ._weights import table_of
 
@@ -177,7 +178,7 @@ def apply_optimizer_in_backward(
 def in_backward_optimizer_filter(
     named_parameters: Iterable[Tuple[str, nn.Parameter]], include: bool = False
 ) -> Iterator[Tuple[str, nn.Parameter]]:
-    """The parameters that no optimizer updates in backward. include: the others."""
+    """Returns the parameters that no optimizer updates in backward. include: return the other parameters instead."""
     from ._weights import trained_in_backward
 
     for name, parameter in named_parameters:
@@ -227,10 +228,10 @@ class LarsSGD(_InBackward):
 
 @lacks(*STATE_HOOKS, instead="do it before or after the call")
 class KeyedOptimizerWrapper(torch.optim.Optimizer):
-    """An optimizer whose state dict has the parameters' names in the place of numbers.
+    """An optimizer whose state dict has the parameters' names instead of numbers.
 
     ``KeyedOptimizerWrapper(dict(model.named_parameters()), lambda params: torch.optim.SGD(params, lr=0.1))``.
-    params: by name. optim_factory: makes the optimizer of a list of them."""
+    params: the parameters by name. optim_factory: makes the optimizer from a list of them."""
 
     def __init__(
         self,
@@ -238,7 +239,7 @@ class KeyedOptimizerWrapper(torch.optim.Optimizer):
         optim_factory: Callable[[Any], torch.optim.Optimizer],
         pass_params_dict: bool = False,
     ) -> None:
-        """pass_params_dict: optim_factory is given params by name."""
+        """pass_params_dict: optim_factory gets params by name."""
         self.params, self._with_groups = dict(params), False
         self._optimizer = optim_factory(self.params if pass_params_dict else list(self.params.values()))
         super().__init__(self._optimizer.param_groups, self._optimizer.defaults)
@@ -253,7 +254,7 @@ class KeyedOptimizerWrapper(torch.optim.Optimizer):
         self._optimizer.zero_grad(set_to_none)
 
     def init_state(self, sparse_grad_parameter_names: Optional[Sequence[str]] = None) -> None:
-        """Makes the state that comes with the first step, by a step without gradients."""
+        """Creates the state that the first step would create, by a step without gradients."""
         for name, param in self.params.items():
             if param.requires_grad:
                 zero = torch.zeros_like(param)
@@ -264,12 +265,12 @@ class KeyedOptimizerWrapper(torch.optim.Optimizer):
         """Does nothing."""
 
     def save_param_groups(self, save: bool) -> None:
-        """Whether ``state_dict()`` has the groups with their learning rates."""
+        """Chooses if ``state_dict()`` has the groups with their learning rates."""
         self._with_groups = save
 
     def state_dict(self) -> Dict[str, Any]:
-        """The optimizer's states by name. States of a sharded table's rows are ShardedTensors. As in TorchRec, it has
-        no ``param_groups`` before ``save_param_groups(True)``."""
+        """Returns the optimizer's states by name. States of a sharded table's rows are ShardedTensors. As in TorchRec,
+        it has ``param_groups`` only after ``save_param_groups(True)``."""
         from ._state import optimizer_state
 
         names, inner = list(self.params), self._optimizer.state_dict()
@@ -303,7 +304,8 @@ class KeyedOptimizerWrapper(torch.optim.Optimizer):
 @lacks(*STATE_HOOKS, instead="do it before or after the call")
 class CombinedOptimizer(torch.optim.Optimizer):
     """Several optimizers as one: ``CombinedOptimizer([model.fused_optimizer, dense])``. Each is a
-    ``KeyedOptimizerWrapper``, a ``FusedOptimizer`` or a wrapper, or a pair of a name before its keys, and one."""
+    ``KeyedOptimizerWrapper``, a ``FusedOptimizer`` or a wrapper, or a pair of a prefix for its keys and such an
+    optimizer."""
 
     def __init__(self, optims: Sequence[Union[torch.optim.Optimizer, Tuple[str, torch.optim.Optimizer]]]) -> None:
         self.optimizers: List[Tuple[str, torch.optim.Optimizer]] = [
@@ -333,7 +335,8 @@ class CombinedOptimizer(torch.optim.Optimizer):
         return [group for _, optim in self.optimizers for group in optim.param_groups]
 
     def step(self, closure: Any = None) -> Any:
-        """A step of each optimizer. closure: computes the loss with its backward, once; its result is returned."""
+        """Makes a step of each optimizer. closure: computes the loss and its backward; it is called once. Returns its
+        result."""
         loss = None
         if closure is not None:
             self.hand_on_rates()
@@ -349,7 +352,7 @@ class CombinedOptimizer(torch.optim.Optimizer):
             optim.zero_grad(set_to_none)
 
     def hand_on_rates(self) -> None:
-        """Hands learning rates on to tables."""
+        """Passes learning rates to the tables."""
         for _, optim in self.optimizers:
             hand_on_rates(optim)
 
@@ -364,13 +367,13 @@ class CombinedOptimizer(torch.optim.Optimizer):
             optim.post_load_state_dict()  # type: ignore[attr-defined]
 
     def save_param_groups(self, save: bool) -> None:
-        """Whether ``state_dict()`` has the groups of all optimizers with their learning rates."""
+        """Chooses if ``state_dict()`` has the groups of all optimizers with their learning rates."""
         for _, optim in self.optimizers:
             optim.save_param_groups(save)  # type: ignore[attr-defined]
 
     def state_dict(self) -> Dict[str, Any]:
-        """One state dict of all optimizers, whose keys begin with their names. As in TorchRec, it has no
-        ``param_groups`` before ``save_param_groups(True)``."""
+        """Returns one state dict for all optimizers, whose keys begin with their names. As in TorchRec, it has
+        ``param_groups`` only after ``save_param_groups(True)``."""
         out: Dict[str, Any] = {"state": {}}
         for name, optim in self.optimizers:
             inner = optim.state_dict()

@@ -1,4 +1,4 @@
-"""PyTorch models as packed ones: the dense part becomes a graph of layers that the library computes without PyTorch."""
+"""Packs PyTorch models: the dense part becomes a graph of layers that the library computes without PyTorch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ._parallel import DistributedModelParallel
 
 @dataclass
 class Layer:
-    """The replacement for a module of one's own: a layer of docs/layers.md with its options, which takes the module's
+    """The replacement for a custom module: a layer of docs/layers.md with its options, which takes the module's
     arguments. width: number of output values. parameters: the layer's names for parameters of the module."""
 
     type: str
@@ -343,26 +343,26 @@ def pack(
     name: str = "",
     bounds_check: str = "fatal",
 ) -> List[Dict[str, Any]]:
-    """A trained model, with collections of ``tessera.torch`` or adopted bags, as a packed one (docs/models.md), which
-    ``tessera serve`` and ``tessera predict`` answer from without PyTorch. What became of each table. Collective where
-    tables are sharded.
+    """Packs a trained model with collections of ``tessera.torch`` or adopted bags (docs/models.md). ``tessera serve``
+    and ``tessera predict`` use the result without PyTorch. Returns how each table was stored. Collective if tables are
+    sharded.
 
-    The model is called with a tensor of dense values, or none, and with features; torch.fx traces it. Linear, ReLU,
+    The model's arguments are a tensor of dense values, or none, and features; torch.fx traces it. Linear, ReLU,
     Sigmoid, Tanh, SiLU, LeakyReLU, GELU, PReLU, ELU, SELU, Softplus, Mish, Softmax, LayerNorm, BatchNorm1d, Dropout,
-    ``cat``, ``+``, ``*`` and a collection's ``values()`` and ``[key]`` become layers as evaluation has them, and so do
-    ``sum(1)``, ``mean(1)``, ``amax(1)`` and ``squeeze(1)`` of an adopted nn.Embedding's rows; ``NotImplementedError``
-    names what else there is. For a module ``layers`` may say, by its path, what it is:
-    ``{"own": Layer("cross", 32)}``. It may take sequences, an EmbeddingCollection's ``[key]`` or an nn.Embedding's
-    rows, as ``Layer("target_attention", 8)`` does; and an adopted nn.Embedding that gives one row a sample is a
-    ``Layer("sum_pooling", 8)``.
+    ``cat``, ``+``, ``*`` and a collection's ``values()`` and ``[key]`` become layers in their evaluation form. So do
+    ``sum(1)``, ``mean(1)``, ``amax(1)`` and ``squeeze(1)`` of an adopted nn.Embedding's rows. ``NotImplementedError``
+    names anything else. ``layers`` names the layer for a module, by its path: ``{"own": Layer("cross", 32)}``. Such a
+    layer may take sequences, which are an EmbeddingCollection's ``[key]`` or an nn.Embedding's rows, as
+    ``Layer("target_attention", 8)`` does. An adopted nn.Embedding with one row per sample is a ``Layer("sum_pooling",
+    8)``.
 
     example: arguments of a call, such as ``(dense, features)``, of 2 samples or more. With it torch.export makes the
-    graph, so that forward may be any Python whose operators have a counterpart: these also are slices, ``@``, ``-``,
-    ``/`` and constants, clamps, sums and means of a sample's values, and normalize. Float tensors ``[samples, width]``
-    among the arguments are the dense values, side by side. Sequences need the graph of torch.fx.
+    graph, so forward may be any Python code whose operators have a counterpart. These also include slices, ``@``,
+    ``-``, ``/`` and constants, clamps, sums and means of a sample's values, and normalize. Float tensors ``[samples,
+    width]`` among the arguments are the dense values, side by side. Sequences need the graph of torch.fx.
 
-    Scores are probabilities: a model that gives logits is asked for their sigmoid. format, formats, name and
-    bounds_check are those of ``tessera.pack``."""
+    The model's outputs must be probabilities: apply a sigmoid to logits. format, formats, name and bounds_check are as
+    in ``tessera.pack``."""
     inner = model._inner if isinstance(model, DistributedModelParallel) else model
     if example is None:
         graph = _Graph(inner, layers or {})

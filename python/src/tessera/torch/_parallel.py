@@ -27,7 +27,8 @@ from ._weights import Rows
 
 
 def process_group(timeout_s: float = 30) -> ProcessGroup:
-    """The ranks of ``torch.distributed``, met over Tessera's own transport; without it, those of the launcher."""
+    """Returns a group of the ranks of ``torch.distributed`` or, without it, of the launcher, over Tessera's own
+    transport."""
     if not dist.is_available() or not dist.is_initialized():
         return ProcessGroup(timeout_s=timeout_s)
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -257,7 +258,7 @@ def _shard_all(
 
 
 def shard_in_place(module: nn.Module, plan: Union[ShardingPlan, Mapping[str, _t.Sharding]]) -> None:
-    """The collections inside of a model become sharded ones, with their rows. Collective."""
+    """Replaces the collections inside a model by sharded ones with the same rows. Collective."""
     named = plan if isinstance(plan, ShardingPlan) else ShardingPlan({"": plan})
     _, sharded = _shard_all(module, process_group(), named, [], 0)
     _ignore_in_ddp(module, sharded)
@@ -273,7 +274,7 @@ def _ignore_in_ddp(module: nn.Module, sharded: Mapping[str, Embeddings]) -> List
 
 
 def shard_one(module: Embeddings, plan: ShardingPlan, sharder: ModuleSharder) -> nn.Module:
-    """A collection as a sharded one, over all ranks. Collective."""
+    """Shards a collection over all ranks. Collective."""
     group = process_group()
     return _shard_all(module, group, plan, [sharder], _seed_of(group))[1][""]
 
@@ -286,7 +287,7 @@ def _seed_of(group: ProcessGroup) -> int:
 
 
 class ShardingEnv:
-    """TorchRec's: ranks by number, or those of a group of torch.distributed, which must be all of them."""
+    """TorchRec's description of the ranks: by number, or as a group of torch.distributed, which must have all ranks."""
 
     def __init__(self, world_size: int, rank: int, pg: Any = None, output_dtensor: bool = False) -> None:
         refuse("ShardingEnv", {"output_dtensor": output_dtensor}, {"output_dtensor": False})
@@ -309,9 +310,9 @@ class DistributedModelParallel(nn.Module):
     """A model whose EmbeddingBagCollections and EmbeddingCollections are sharded over all ranks, and whose dense part
     is replicated, by DistributedDataParallel. Collective.
 
-    plan: of a planner, of ``construct_module_sharding_plan``, or None: rank 0 plans. sharders: the optimizers of tables
-    that have none. Tables that exist keep rank 0's rows; those on the meta device get start values. group: ranks of
-    Tessera; None: those of torch.distributed, or of the launcher.
+    plan: from a planner or from ``construct_module_sharding_plan``; None: rank 0 plans. sharders: give optimizers to
+    tables that have none. Existing tables keep rank 0's rows; tables on the meta device get start values. group: a
+    group of Tessera; None: the ranks of torch.distributed, or of the launcher.
     """
 
     def __init__(
@@ -327,8 +328,8 @@ class DistributedModelParallel(nn.Module):
         seed: Optional[int] = None,
         **theirs: Any,
     ) -> None:
-        """init_data_parallel: False: the method of that name is called later. seed: of start values; None: drawn from
-        PyTorch's generator of rank 0. theirs: TorchRec's further arguments, as they are there when left out."""
+        """init_data_parallel: False if you call the method of that name later. seed: of start values; None: drawn from
+        PyTorch's generator on rank 0. theirs: TorchRec's other arguments, which must have their default values."""
         super().__init__()
         refuse("DistributedModelParallel", theirs, {**usual("data_parallel_wrapper model_tracker_configs"),
                                                     "init_parameters": True})  # fmt: skip
@@ -363,7 +364,7 @@ class DistributedModelParallel(nn.Module):
         return self._inner
 
     def init_data_parallel(self) -> None:
-        """The dense part becomes DistributedDataParallel's, once. Collective."""
+        """Wraps the dense part in DistributedDataParallel, once. Collective."""
         if self.group.world_size == 1 or self._dmp_wrapped_module is not self._inner:
             return
         if not dist.is_initialized():
@@ -395,7 +396,7 @@ class DistributedModelParallel(nn.Module):
 
     @property
     def plan(self) -> ShardingPlan:
-        """The plan of all tables, with what a ``tessera.Plan`` has."""
+        """The plan of all tables, with the attributes of a ``tessera.Plan``."""
         return ShardingPlan(made=self._tables.plan)
 
     _plan = plan
@@ -412,13 +413,13 @@ class DistributedModelParallel(nn.Module):
         return self._dmp_wrapped_module(*args, **kwargs)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Dict[str, Any]:
-        """Under the names of the model itself. Tables are ShardedTensors over what each rank holds, for
-        ``torch.distributed.checkpoint``: what is written there is in the tables. Data-parallel tables are this rank's
-        copies. Tables are gathered, which is collective, only where torch.distributed is not initialized."""
+        """Returns a state dict with the names of the model itself. Tables are ShardedTensors over this rank's memory,
+        so ``torch.distributed.checkpoint`` loads directly into the tables. Data-parallel tables are this rank's copies.
+        Tables are gathered, which is collective, only if torch.distributed is not initialized."""
         return self._inner.state_dict(*args, **kwargs)
 
     def full_state_dict(self) -> Dict[str, Any]:
-        """With whole tables, on every rank. Collective."""
+        """Returns a state dict with whole tables, on every rank. Collective."""
         for part in self._sharded.values():
             part.whole = True
         try:
@@ -430,8 +431,8 @@ class DistributedModelParallel(nn.Module):
     def load_state_dict(  # type: ignore[override]
         self, state_dict: Mapping[str, Any], prefix: str = "", strict: bool = True
     ) -> Any:
-        """Loads a ``full_state_dict``, which every rank passes and of which it takes its shards; or a ``state_dict``
-        made under the same plan. prefix: of the keys, as ``state_dict(prefix=...)`` gives them."""
+        """Loads a ``full_state_dict``, which every rank passes and from which each takes its shards, or a
+        ``state_dict`` made under the same plan. prefix: the prefix of the keys, as in ``state_dict(prefix=...)``."""
         if not isinstance(prefix, str):
             raise TypeError(f"the prefix of keys is a text, not {prefix!r}: give strict by its name, as for TorchRec's")
         if prefix:
@@ -439,7 +440,7 @@ class DistributedModelParallel(nn.Module):
         return self._inner.load_state_dict(state_dict, strict=strict)
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[Tuple[str, nn.Parameter]]:
-        """The parameters of the model: the dense part's, and what this rank holds of tables."""
+        """Yields the parameters of the model: the dense part's, and this rank's shards of tables."""
         return self._inner.named_parameters(*args, **kwargs)
 
     def named_buffers(self, *args: Any, **kwargs: Any) -> Iterator[Tuple[str, torch.Tensor]]:
@@ -455,8 +456,9 @@ class DistributedModelParallel(nn.Module):
         return [] if destination is None else destination
 
     def save(self, directory: Union[str, os.PathLike], progress: str = "", keep: int = 2) -> None:
-        """A checkpoint of the tables, their optimizers' state (docs/checkpoints.md) and the dense part, as float32, for
-        any plan; the state of the dense part's optimizer is not in it. Collective."""
+        """Writes a checkpoint of the tables, their optimizers' state and the dense part, as float32
+        (docs/checkpoints.md). It loads under any plan. It does not have the state of the dense part's optimizer.
+        Collective."""
         for part in self._sharded.values():
             part.settle()
         for name, value in _dense_of(self._inner, self._sharded):
@@ -464,7 +466,7 @@ class DistributedModelParallel(nn.Module):
         self._tables.save(directory, progress, keep)
 
     def load(self, directory: Union[str, os.PathLike]) -> str:
-        """The newest one there; its ``progress``. Collective."""
+        """Loads the newest checkpoint there, and returns its ``progress``. Collective."""
         progress = self._tables.load(directory)
         with torch.no_grad():
             for name, value in _dense_of(self._inner, self._sharded):

@@ -40,10 +40,10 @@ class Pipelineable(Multistreamable):
 
 @lacks(*_STAGES, instead="progress(dataloader_iter) does all of a step")
 class TrainPipelineBase(Generic[In, Out]):
-    """A step of training for each ``progress(dataloader_iter)``: zero_grad, forward, backward, optimizer.
+    """Each ``progress(dataloader_iter)`` makes a training step: zero_grad, forward, backward, optimizer.
 
-    The model returns ``(losses, output)``; the losses are added up, and ``progress`` gives the output. It raises
-    ``StopIteration`` when the batches are over. custom_model_fwd: called in the model's place. device: "cpu"."""
+    The model returns ``(losses, output)``. The pipeline adds up the losses, and ``progress`` returns the output. It
+    raises ``StopIteration`` after the last batch. custom_model_fwd: called instead of the model. device: "cpu"."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class TrainPipelineBase(Generic[In, Out]):
         custom_model_fwd: Optional[Callable[[In], Tuple[torch.Tensor, Out]]] = None,
         **theirs: Any,
     ) -> None:
-        """theirs: TorchRec's further arguments. Those that only say how batches reach a GPU have no effect."""
+        """theirs: TorchRec's other arguments. Arguments about the way of batches to a GPU have no effect."""
         refuse(type(self).__name__, {k: v for k, v in theirs.items() if k not in _OF_GPUS}, _USUAL)
         if torch.device(device).type != "cpu":
             raise NotImplementedError(f"a pipeline on {device} has no counterpart in tessera.torch: only the cpu has")
@@ -64,7 +64,8 @@ class TrainPipelineBase(Generic[In, Out]):
         return next(dataloader_iter)
 
     def progress(self, dataloader_iter: Iterator[In]) -> Out:
-        """One step with the next batch; the model's output. ``StopIteration`` when there is no batch."""
+        """Makes a step with the next batch, and returns the model's output. Raises ``StopIteration`` if there is no
+        batch."""
         batch = self._next(dataloader_iter)
         training = self._model.training
         if training:
@@ -77,11 +78,10 @@ class TrainPipelineBase(Generic[In, Out]):
 
 
 class TrainPipelineSparseDist(TrainPipelineBase[In, Out]):
-    """The same steps and numbers; the next batch is read and collated by a thread while this one trains.
+    """Makes the same steps with the same results. A thread reads and collates the next batch meanwhile.
 
-    TorchRec starts a batch's exchange of ids ahead, too; here it is part of the step. execute_all_batches, which says
-    there whether the batches that are under way at the end are trained: they are. One thread at a time, one iterator
-    after the other."""
+    TorchRec also starts a batch's exchange of ids early; here it is part of the step. Batches that were read are always
+    trained, as with execute_all_batches=True. Use it from one thread at a time, with one iterator after the other."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class TrainPipelineSparseDist(TrainPipelineBase[In, Out]):
 
 
 class EvalPipelineSparseDist(TrainPipelineSparseDist[In, Out]):
-    """Forward alone, without gradients."""
+    """Does only the forward, without gradients."""
 
     def __init__(
         self,
@@ -125,6 +125,6 @@ class EvalPipelineSparseDist(TrainPipelineSparseDist[In, Out]):
         super().__init__(model, optimizer, device, apply_jit=apply_jit, **theirs)
 
     def progress(self, dataloader_iter: Iterator[In]) -> Out:
-        """The model's output for the next batch. ``StopIteration`` when there is none."""
+        """Returns the model's output for the next batch. Raises ``StopIteration`` if there is none."""
         with torch.no_grad():
             return self._forward(self._next(dataloader_iter))[1]

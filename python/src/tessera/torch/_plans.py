@@ -1,4 +1,4 @@
-"""Sharders, plans and what makes them, with TorchRec's names and arguments."""
+"""Sharders, plans and planners, with TorchRec's names and arguments."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ShardingType(enum.Enum):
 
 
 class EmbeddingComputeKernel(enum.Enum):
-    """Those that there are on the CPU: rows with a fused optimizer, and copies whose gradients are reduced."""
+    """The compute kernels on the CPU: rows with a fused optimizer, and copies whose gradients are all-reduced."""
 
     DENSE = "dense"
     FUSED = "fused"
@@ -56,13 +56,13 @@ Kind = TypeVar("Kind")
 @lacks("reshard", "compute_kernels", "shardable_parameters", "sharded_module_type", "storage_usage",
        instead="DistributedModelParallel shards, and the library's sharders say what they can")  # fmt: skip
 class ModuleSharder(Generic[Kind]):
-    """Which modules are sharded, and by what optimizer their tables are updated in backward."""
+    """Names the modules to shard, and the optimizer that updates their tables in backward."""
 
     module_type: type = Embeddings
     use_index_dedup = False
 
     def __init__(self, fused_params: Optional[Mapping[str, Any]] = None, **theirs: Any) -> None:
-        """theirs: TorchRec's further arguments, None."""
+        """theirs: TorchRec's other arguments, which must be None."""
         refuse(type(self).__name__, theirs, {**usual("qcomm_codecs_registry sharded_module_order_overwrite"),
                                              "use_index_dedup": False})  # fmt: skip
         self.fused_params = fused_params
@@ -76,8 +76,8 @@ class ModuleSharder(Generic[Kind]):
         device: Any = None,
         module_fqn: Optional[str] = None,
     ) -> nn.Module:
-        """A collection as a sharded one over all ranks; params: ``plan.plan[PATH]``. Collective. env and device have no
-        effect: all ranks share the tables, on the cpu."""
+        """Shards a collection over all ranks. params: ``plan.plan[PATH]``. Collective. env and device have no effect,
+        because all ranks share the tables, on the CPU."""
         from ._parallel import shard_one
 
         refuse(f"{type(self).__name__}.shard", {"device": None if device is None else torch.device(device).type},
@@ -96,8 +96,8 @@ class EmbeddingBagCollectionSharder(ModuleSharder[EmbeddingBagCollection]):
 
 
 class EmbeddingCollectionSharder(ModuleSharder[EmbeddingCollection]):
-    """The same for an EmbeddingCollection. use_index_dedup: a row that a batch repeats travels once between two ranks,
-    and the sum of its gradients."""
+    """The same for an EmbeddingCollection. use_index_dedup: if a batch repeats a row, the row and the sum of its
+    gradients travel once between two ranks."""
 
     module_type = EmbeddingCollection
 
@@ -113,7 +113,7 @@ class EmbeddingCollectionSharder(ModuleSharder[EmbeddingCollection]):
 
 
 def get_default_sharders() -> List[ModuleSharder]:
-    """Without optimizers: of tables that have their own."""
+    """Returns sharders without optimizers, for tables that have their own."""
     return [EmbeddingBagCollectionSharder(), EmbeddingCollectionSharder()]
 
 
@@ -122,8 +122,8 @@ _COSTS = "bwd_compute_multiplier weighted_feature_bwd_compute_multiplier uneven_
 
 
 class Topology:
-    """The ranks that are planned for. Memory in bytes, per rank; None: TorchRec's figures. What links and memory bring
-    is measured (docs/calibration.md) and not given here: other arguments of TorchRec's are refused."""
+    """The ranks for which to plan. Memory is in bytes per rank; None: TorchRec's figures. Bandwidths are measured
+    (docs/calibration.md) and not given here, so TorchRec's other arguments are refused."""
 
     def __init__(
         self,
@@ -153,7 +153,8 @@ class HeuristicalStorageReservation:
 
 
 class ParameterConstraints(_t.ParameterConstraints):
-    """Limits on the planner's choices for a table: TorchRec's arguments, then those of tessera.ParameterConstraints."""
+    """Limits on the planner's choices for a table: TorchRec's arguments, then the ones of
+    tessera.ParameterConstraints."""
 
     def __init__(
         self,
@@ -197,7 +198,7 @@ def _ranks_text(sharding: _t.Sharding) -> str:
 
 
 class ShardingPlan:
-    """``plan``: module path -> table -> ``Sharding``; or, of a planner, ``made``: a ``tessera.Plan``."""
+    """``plan``: module path -> table -> ``Sharding``. ``made``: the ``tessera.Plan`` that a planner made."""
 
     def __init__(
         self, plan: Optional[Mapping[str, Mapping[str, _t.Sharding]]] = None, *, made: Optional[_t.Plan] = None
@@ -213,13 +214,13 @@ class ShardingPlan:
         return self.plan.get(module_path)
 
     def __getattr__(self, name: str) -> Any:
-        """What ``made`` has: ``save``, ``to_dict``, ``json`` and ``report``."""
+        """Gives the attributes of ``made``: ``save``, ``to_dict``, ``json`` and ``report``."""
         if name.startswith("_") or vars(self).get("made") is None:
             raise AttributeError(f"a {type(self).__name__} has no {name}")
         return getattr(self.made, name)
 
     def __str__(self) -> str:
-        """A table for each module, the same on every rank; ``made.report`` has what the planner computed."""
+        """Returns a table for each module, the same on every rank. ``made.report`` has the planner's estimates."""
         out = []
         for path, tables in self.plan.items():
             rows = [["table", "sharding type", "compute kernel", "ranks"]]
@@ -240,7 +241,7 @@ _SETTINGS = tuple(_t.Planner.__dataclass_fields__)
 @lacks("get_search_space", "get_selected_options", "hash_planner_context_inputs", "hash_planner_context_inputs_str",
        instead="print(plan) says what was chosen")  # fmt: skip
 class EmbeddingShardingPlanner:
-    """Which sharding, and which ranks, for every table: ``plan(module, sharders)``."""
+    """Chooses the sharding and the ranks of every table: ``plan(module, sharders)``."""
 
     def __init__(
         self,
@@ -253,9 +254,9 @@ class EmbeddingShardingPlanner:
         debug: bool = False,
         **settings: Any,
     ) -> None:
-        """timeout_seconds: of the search. storage_reservation: TorchRec's heuristic one, of which the percentage is
-        taken. debug has no effect: ``print`` a plan. settings: those of ``tessera.Planner``. TorchRec's enumerator,
-        proposer, partitioner and the like are refused: the library has its own."""
+        """timeout_seconds: limit of the search. storage_reservation: TorchRec's heuristic one; only its percentage is
+        used. debug has no effect; ``print`` the plan instead. settings: as in ``tessera.Planner``. TorchRec's
+        enumerator, proposer, partitioner and the like are refused, because the library has its own."""
         theirs = {key: value for key, value in settings.items() if key not in _SETTINGS}
         refuse("EmbeddingShardingPlanner", theirs, usual(_PARTS))
         settings = {key: value for key, value in settings.items() if key in _SETTINGS}
@@ -283,7 +284,7 @@ class EmbeddingShardingPlanner:
         )
 
     def plan(self, module: nn.Module, sharders: Optional[Sequence[ModuleSharder]] = None) -> ShardingPlan:
-        """On equal input equal on every rank; talks to nobody."""
+        """Makes a plan without communication. Equal input gives an equal plan on every rank."""
         parts = dict(collections_of(module))
         optimizers = {path: optimizers_of(part, sharders or []) for path, part in parts.items()}
         modules = {path: part.description(COLLECTS, optimizers[path]) for path, part in parts.items()}
@@ -292,7 +293,7 @@ class EmbeddingShardingPlanner:
     def collective_plan(
         self, module: nn.Module, sharders: Optional[Sequence[ModuleSharder]] = None, pg: Any = None
     ) -> ShardingPlan:
-        """Rank 0's plan, or what it failed with, on all ranks of torch.distributed."""
+        """Returns rank 0's plan, or raises its error, on all ranks of torch.distributed."""
         if not dist.is_initialized() or dist.get_world_size() == 1:
             return self.plan(module, sharders)
         told: List[Any] = [None, None]
@@ -316,7 +317,7 @@ def _kernel(constructor: str, compute_kernel: Any) -> Optional[str]:
 
 
 def table_wise(rank: int = 0, device: Optional[str] = None, compute_kernel: Optional[str] = None) -> _t.Sharding:
-    """The whole table on one rank."""
+    """Puts the whole table on one rank."""
     refuse("table_wise", {"device": device}, {"device": "cpu"})
     return _t.Sharding("table_wise", [rank], _kernel("table_wise", compute_kernel))
 
@@ -324,7 +325,7 @@ def table_wise(rank: int = 0, device: Optional[str] = None, compute_kernel: Opti
 def row_wise(
     sizes_placement: Any = None, compute_kernel: Optional[str] = None, num_buckets: Optional[int] = None
 ) -> _t.Sharding:
-    """An equal part of the rows on each rank."""
+    """Puts an equal part of the rows on each rank."""
     refuse("row_wise", {"sizes_placement": sizes_placement, "num_buckets": num_buckets},
            usual("sizes_placement num_buckets"))  # fmt: skip
     return _t.Sharding("row_wise", compute_kernel=_kernel("row_wise", compute_kernel))
@@ -336,7 +337,7 @@ def column_wise(
     compute_kernel: Optional[str] = None,
     device_types: Optional[Sequence[str]] = None,
 ) -> _t.Sharding:
-    """Columns, one piece for each entry of ``ranks``."""
+    """Splits the columns, with one shard for each entry of ``ranks``."""
     refuse("column_wise", {"size_per_rank": size_per_rank}, {"size_per_rank": None})
     refuse("column_wise", {"device_types": set(device_types or ["cpu"])}, {"device_types": {"cpu"}})
     if not ranks:
@@ -347,7 +348,7 @@ def column_wise(
 def apply_to_all(
     module: Embeddings, parameter_sharding_generator: _t.Sharding, sharder: Optional[ModuleSharder] = None
 ) -> Dict[str, _t.Sharding]:
-    """One sharding for every table of a module."""
+    """Gives every table of a module one sharding."""
     return {table.name: parameter_sharding_generator for table in module.description().tables}
 
 
@@ -359,8 +360,8 @@ def construct_module_sharding_plan(
     world_size: Optional[int] = None,
     device_type: Optional[str] = None,
 ) -> Dict[str, _t.Sharding]:
-    """The shardings of one module, for ``ShardingPlan({path: ...})``: one for each of its tables. sharder, local_size
-    and world_size have no effect: DistributedModelParallel has them of its ranks."""
+    """Returns the shardings of one module, one for each table, for ``ShardingPlan({path: ...})``. sharder, local_size
+    and world_size have no effect, because DistributedModelParallel takes them from its ranks."""
     refuse("construct_module_sharding_plan", {"device_type": device_type}, {"device_type": "cpu"})
     if not isinstance(module, Embeddings):
         raise TypeError(f"a {type(module).__name__} has no tables: give a collection of tessera.torch")

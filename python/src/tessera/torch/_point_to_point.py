@@ -29,7 +29,7 @@ class Message(dist._Work):
         self._future, self._tensors = future, tensors
 
     def wait(self, timeout: Optional[timedelta] = None) -> bool:
-        """Waits until the message is through. Raises what went wrong."""
+        """Waits until the message is through. Raises the error, if any."""
         self._future.result()  # the group's own deadline ends it
         return True
 
@@ -192,7 +192,7 @@ class PointToPoint:
         return Message(self._direction((of, self._rank)).submit(data, tag, done), tensors)
 
     def close(self) -> None:
-        """Closes all connections, and waits some seconds for what they still have to send."""
+        """Closes all connections, after waiting some seconds for unsent data."""
         for direction in self._directions.values():
             direction.close()
         end = time.monotonic() + 5
@@ -200,6 +200,6 @@ class PointToPoint:
             direction.join(max(0.0, end - time.monotonic()))
 
     def abort(self, reason: str) -> None:
-        """Ends all connections. What waits fails with the reason."""
+        """Ends all connections. Waiting messages fail with the reason."""
         for direction in self._directions.values():
             direction.abort(reason)

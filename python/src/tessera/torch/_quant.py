@@ -63,7 +63,7 @@ class _Quantized(nn.Module):
 
 class QuantEmbeddingBagCollection(_Quantized):
     """Pooled lookups in quantized tables, whole on this rank: ``forward(KeyedJaggedTensor) -> KeyedTensor`` without
-    gradients. Of ``quantize``. Its rows are in no state dict: quantize the trained model again."""
+    gradients. ``quantize`` makes it. Its rows are not in a state dict; quantize the trained model again."""
 
     kind = "bags"
 
@@ -156,12 +156,12 @@ def quantize(
     output_dtype: torch.dtype = torch.float32,
     per_table_weight_dtype: Optional[Mapping[str, Any]] = None,
 ) -> nn.Module:
-    """A model, sharded or not, whose collections have quantized rows and only infer; TorchRec calls this
-    ``quantize_embeddings``. Collective where they are sharded: every rank gets all of them.
+    """Returns a model, sharded or not, whose collections have quantized rows and only infer. TorchRec calls this
+    ``quantize_embeddings``. Collective if tables are sharded: then every rank gets all rows.
 
-    dtype: torch.int8, torch.quint4x2, torch.quint2x4, torch.float16, a DataType, or "fp8". inplace: the collections of
-    ``module`` itself are replaced. What comes out is float32. ``ValueError``: a row with NaN or infinity, or a dim that
-    the type cannot have."""
+    dtype: torch.int8, torch.quint4x2, torch.quint2x4, torch.float16, a DataType, or "fp8". inplace: replace the
+    collections of ``module`` itself. Outputs are float32. Raises ``ValueError`` for a row with NaN or infinity, and for
+    a dim that the type cannot have."""
     from ._parallel import DistributedModelParallel
 
     theirs = {"additional_qconfig_spec_keys": additional_qconfig_spec_keys, "additional_mapping": additional_mapping,

@@ -1,5 +1,5 @@
-"""PyTorch's GradScaler: tables are updated in backward, before it unscales, so their gradients are unscaled here, and
-looked through for infinite ones."""
+"""Support for PyTorch's GradScaler. Backward updates tables before the GradScaler unscales, so gradients of tables are
+unscaled and checked for infinite values here."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _running: List[Tuple[int, float, Any]] = []
 
 
 def forget_failed() -> None:
-    """Forgets the factors of backwards of this thread that an error has ended. A lookup asks for this."""
+    """Forgets the factors of this thread's backwards that an error has ended. A lookup calls it."""
     if _running and torch._C._current_graph_task_id() == -1:
         _running[:] = [entry for entry in _running if entry[0] != threading.get_ident()]
 
 
 def scaled(gradients: List[Optional[Tensor]]) -> List[Optional[Tensor]]:
-    """Gradients that leave the tables, as the GradScaler expects them."""
+    """Scales gradients that leave the tables, as the GradScaler expects."""
     factor = current()
     return gradients if factor == 1 else [g if g is None else g * factor for g in gradients]
 
 
 def skips(group: Any, gradients: Iterable[Tensor]) -> bool:
-    """True if a GradScaler is to skip this step, because a gradient of any rank is not finite. Collective in a backward
-    that a scaler has scaled, and free in others."""
+    """True if a GradScaler must skip this step, because a gradient on any rank is not finite. Collective in a backward
+    that a scaler has scaled; without cost in others."""
     if not _running:
         return False
     wrong = np.array([not all(torch.isfinite(gradient).all() for gradient in gradients)], np.int32)
@@ -54,8 +54,8 @@ def _began(factor: float, scaler: Any) -> None:
 
 
 def watch() -> None:
-    """Lets backward know the factor of a loss that a GradScaler has scaled, and a GradScaler the steps that tables have
-    skipped. Done by ``import tessera.torch``."""
+    """Lets backward know the factor of a loss that a GradScaler has scaled, and lets a GradScaler know the steps that
+    tables have skipped. ``import tessera.torch`` calls it."""
     scaler = getattr(getattr(torch.amp, "grad_scaler", None), "GradScaler", None)
     if scaler is None or hasattr(scaler.scale, "_tessera"):
         return

@@ -1,4 +1,4 @@
-"""JaggedTensor and KeyedJaggedTensor: names and semantics of TorchRec, over plain tensors."""
+"""JaggedTensor and KeyedJaggedTensor with TorchRec's names and semantics, over plain tensors."""
 
 from __future__ import annotations
 
@@ -129,30 +129,31 @@ class JaggedTensor(_Jagged):
 
     @staticmethod
     def from_dense_lengths(values: Tensor, lengths: Tensor, weights: Optional[Tensor] = None) -> JaggedTensor:
-        """The first ``lengths[i]`` entries of each row of ``values`` ``[rows, n(, d)]``."""
+        """Takes the first ``lengths[i]`` entries of row i of ``values`` ``[rows, n(, d)]``."""
         taken = torch.arange(values.shape[1], device=values.device)[None, :] < lengths[:, None]
         return JaggedTensor(values[taken], None if weights is None else weights[taken], lengths)
 
     @staticmethod
     def from_dense(values: List[Tensor], weights: Optional[List[Tensor]] = None) -> JaggedTensor:
-        """One tensor for each row."""
+        """Makes a JaggedTensor from one tensor for each row."""
         lengths = torch.tensor([len(v) for v in values], dtype=torch.int32)
         return JaggedTensor(torch.cat(values), None if weights is None else torch.cat(weights), lengths)
 
     def to_dense(self) -> List[Tensor]:
-        """A tensor for each row."""
+        """Returns a tensor for each row."""
         return list(torch.split(self._values, self.lengths().tolist()))
 
     def to_dense_weights(self) -> List[Tensor]:
-        """The weights of each row, a tensor each."""
+        """Returns a tensor with the weights of each row."""
         return list(torch.split(self.weights(), self.lengths().tolist()))
 
     def to_padded_dense(self, desired_length: Optional[int] = None, padding_value: float = 0.0) -> Tensor:
-        """``[rows, desired_length(, d)]``; longer rows keep their first entries. None: the longest row."""
+        """Returns ``[rows, desired_length(, d)]``; longer rows keep their first entries. None: the length of the
+        longest row."""
         return _padded(self._values, self.lengths(), desired_length, padding_value)
 
     def to_padded_dense_weights(self, desired_length: Optional[int] = None, padding_value: float = 0.0) -> Tensor:
-        """``to_padded_dense`` of the weights."""
+        """Does ``to_padded_dense`` for the weights."""
         return _padded(self.weights(), self.lengths(), desired_length, padding_value)
 
     def to(self, device: Any, non_blocking: bool = False) -> JaggedTensor:
@@ -192,7 +193,8 @@ def _padded(values: Tensor, lengths: Tensor, width: Optional[int], padding: floa
 class KeyedJaggedTensor(_Jagged):
     """Several features of one batch, key-major: the rows of all samples for key 0, then for key 1, ...
 
-    stride: samples. stride_per_key_per_rank with inverse_indices: a different number of samples for each key.
+    stride: the number of samples. stride_per_key_per_rank with inverse_indices: a different number of samples for each
+    key.
     """
 
     def __init__(
@@ -212,8 +214,8 @@ class KeyedJaggedTensor(_Jagged):
         jt_dict: Optional[Dict[str, JaggedTensor]] = None,
         inverse_indices: Optional[Tuple[List[str], Tensor]] = None,
     ) -> None:
-        """lengths_offset_per_key, offset_per_key, index_per_key and jt_dict follow from the others, and are made when
-        they are asked for."""
+        """lengths_offset_per_key, offset_per_key, index_per_key and jt_dict are not read: they are computed from the
+        others when needed."""
         self._keys = list(keys)
         if self._keys and lengths is None and offsets is None:
             raise ValueError("a KeyedJaggedTensor needs lengths or offsets")
@@ -280,7 +282,7 @@ class KeyedJaggedTensor(_Jagged):
 
     @staticmethod
     def concat(kjt_list: List[KeyedJaggedTensor]) -> KeyedJaggedTensor:
-        """The keys of several KeyedJaggedTensors of the same samples, one after the other."""
+        """Joins the keys of several KeyedJaggedTensors of the same samples, one after the other."""
         if len({kjt.stride() for kjt in kjt_list}) > 1:
             raise ValueError(f"cannot concatenate KeyedJaggedTensors of strides {[k.stride() for k in kjt_list]}")
         per_rank, inverse = None, [kjt.inverse_indices_or_none() for kjt in kjt_list]
@@ -321,7 +323,7 @@ class KeyedJaggedTensor(_Jagged):
         return self._strides is not None
 
     def inverse_indices(self) -> Tuple[List[str], Tensor]:
-        """The keys, and for each the sample's place among those that the key has: ``[keys, samples]``."""
+        """The keys, and ``[keys, samples]`` with the index of each sample among the samples of a key."""
         if self._inverse_indices is None:
             raise ValueError("this KeyedJaggedTensor has no inverse indices")
         return self._inverse_indices
@@ -364,23 +366,23 @@ class KeyedJaggedTensor(_Jagged):
         return {key: i for i, key in enumerate(self._keys)}
 
     def sync(self) -> KeyedJaggedTensor:
-        """Makes what follows from its tensors: itself."""
+        """Computes the values that follow from its tensors, and returns this object."""
         self.length_per_key()
         return self
 
     def unsync(self) -> KeyedJaggedTensor:
-        """Forgets what ``sync()`` has made: itself."""
+        """Forgets the values that ``sync()`` computed, and returns this object."""
         self._length_per_key = None
         return self
 
     def flatten_lengths(self) -> KeyedJaggedTensor:
-        """With lengths of one dimension."""
+        """Returns the same batch with lengths of one dimension."""
         per_rank, lengths = self._stride_per_key_per_rank, self.lengths().reshape(-1)
         return KeyedJaggedTensor(self._keys, self._values, self._weights, lengths, None, self._stride, per_rank,
                                  inverse_indices=self._inverse_indices)  # fmt: skip
 
     def split(self, segments: List[int]) -> List[KeyedJaggedTensor]:
-        """Parts of consecutive keys, that many of them each."""
+        """Splits it into parts of consecutive keys, with these numbers of keys."""
         out, first = [], 0
         for count in segments:
             out.append(self.permute(list(range(first, first + count))))
@@ -388,7 +390,7 @@ class KeyedJaggedTensor(_Jagged):
         return out
 
     def permute(self, indices: Sequence[int], indices_tensor: Optional[Tensor] = None) -> KeyedJaggedTensor:
-        """The keys of these indices, in their order. indices_tensor: the same indices, which are not read."""
+        """Returns the keys with these indices, in this order. indices_tensor: the same indices; it is not read."""
         bags = torch.split(self.lengths(), self.stride_per_key())
         values = torch.split(self._values, self.length_per_key())
         weights = None if self._weights is None else torch.split(self._weights, self.length_per_key())
@@ -409,7 +411,7 @@ class KeyedJaggedTensor(_Jagged):
         return self.to_dict()[key]
 
     def to_dict(self, compute_offsets: bool = True) -> Dict[str, JaggedTensor]:
-        """A JaggedTensor for each key. compute_offsets has no effect: offsets are made when they are asked for."""
+        """Returns a JaggedTensor for each key. compute_offsets has no effect: offsets are computed when needed."""
         bags = torch.split(self.lengths(), self.stride_per_key())
         values = torch.split(self._values, self.length_per_key())
         weights = [None] * len(bags) if self._weights is None else torch.split(self._weights, self.length_per_key())
@@ -423,7 +425,7 @@ class KeyedJaggedTensor(_Jagged):
         return out
 
     def pin_memory(self) -> KeyedJaggedTensor:
-        """A copy in memory from which a GPU copies faster."""
+        """Returns a copy in pinned memory, from which a GPU copies faster."""
         return self._with(Tensor.pin_memory)
 
     def _with(self, made: Callable[[Tensor], Tensor]) -> KeyedJaggedTensor:

@@ -1,4 +1,4 @@
-"""Tables of a sharded model in ``state_dict()``: ShardedTensors of what each rank holds, as TorchRec has them."""
+"""Tables of a sharded model in ``state_dict()``: ShardedTensors over each rank's shards, as in TorchRec."""
 
 from __future__ import annotations
 
@@ -191,8 +191,8 @@ def _held_shard(parameter: Tensor) -> Optional[Tuple[Embeddings, str, List[Tuple
 
 
 def optimizer_state(parameter: Tensor, state: Dict[str, Any]) -> Dict[str, Any]:
-    """A parameter's state of an optimizer of PyTorch. Values for each of a shard's rows become ShardedTensors, because
-    the other ranks have other values under the same key."""
+    """Returns a parameter's state of a PyTorch optimizer. Values for each row of a shard become ShardedTensors, because
+    other ranks have other values under the same key."""
     found = _held_shard(parameter)
     if found is None:
         return state
@@ -215,7 +215,7 @@ def optimizer_state(parameter: Tensor, state: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def local_state(parameter: Tensor, state: Dict[str, Any]) -> Dict[str, Any]:
-    """A copy of what this rank has of an ``optimizer_state``."""
+    """Returns a copy of this rank's part of an ``optimizer_state``."""
     out = {}
     for name, value in state.items():
         if hasattr(value, "local_shards"):
@@ -228,9 +228,9 @@ def local_state(parameter: Tensor, state: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def watch_checkpoints(always: bool) -> None:
-    """Lets PyTorch's get_optimizer_state_dict refuse what it would save wrongly: for a parameter that is a shard, each
-    rank's state has the same key. Done by DistributedModelParallel. always: even if nothing has imported it yet, which
-    takes half a second."""
+    """Lets PyTorch's get_optimizer_state_dict refuse states of shards, which it would save wrongly, because each rank's
+    state has the same key. DistributedModelParallel calls it. always: even if nothing has imported that module yet,
+    which takes half a second."""
     name = "torch.distributed.checkpoint.state_dict"
     if not dist.is_available() or not (always or name in sys.modules):
         return
@@ -263,8 +263,8 @@ _hooks: List[Any] = []
 
 
 def watch_steps() -> None:
-    """Lets PyTorch's ZeroRedundancyOptimizer refuse parameters that are shards: it would send one rank's rows to all
-    ranks. Done by DistributedModelParallel."""
+    """Lets PyTorch's ZeroRedundancyOptimizer refuse parameters that are shards, because it would send one rank's rows
+    to all ranks. DistributedModelParallel calls it."""
     if not _hooks:
         _hooks.append(register_optimizer_step_pre_hook(_refuse_shards))
 
@@ -282,8 +282,8 @@ def _refuse_shards(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> 
 
 
 def load_table(module: Embeddings, table: str, value: Any) -> Optional[str]:
-    """A table's rows become those of a state dict: a whole tensor, a DTensor, or a ShardedTensor that is cut as the
-    table is. What is wrong, or None."""
+    """Loads a table's rows from a state dict: a whole tensor, a DTensor, or a ShardedTensor that is sharded like the
+    table. Returns the error as a text, or None."""
     core = module.core
     if hasattr(value, "local_shards"):
         pieces = {tuple(shard.metadata.shard_offsets): shard.tensor for shard in value.local_shards()}

@@ -1,5 +1,5 @@
-"""Lookups in PyTorch's own operators: for torch.export and torch.jit.trace, whose results then need no library, and
-where another tensor stands in for a table's rows."""
+"""Lookups by PyTorch's own operators: for torch.export and torch.jit.trace, whose results then need no library, and for
+tensors that replace a table's rows."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def exporting() -> bool:
 
 
 def leaf(module: nn.Module, features: Proxy) -> Any:
-    """The call of a module in a graph of torch.fx, which stays one node, as for PyTorch's own modules."""
+    """Keeps the call of a module as one node in a graph of torch.fx, as for PyTorch's own modules."""
     tracer: Any = features.tracer
     return tracer.create_proxy("call_module", tracer.path_of_module(module), (features,), {})
 
 
 def refuse_training(module: Any, also: bool = False) -> None:
-    """Refuses to export tables that backward would train, because what is exported does not. also: tables without an
-    optimizer, too."""
+    """Refuses to export tables that backward would train, because the exported model does not train them. also: refuse
+    tables without an optimizer as well."""
     if module.training and torch.is_grad_enabled() and (module.trains() or (also and module.dense_weights())):
         raise NotImplementedError(
             "an exported or traced model does not train its tables: call eval() before, or export without gradients"
@@ -42,7 +42,7 @@ def takes(module: EmbeddingBagCollection, features: Any) -> bool:
 
 
 def pooled(module: EmbeddingBagCollection, features: Any) -> KeyedTensor:
-    """What the collection gives, without sizes that depend on the ids."""
+    """Returns the pooled rows of the collection, without sizes that depend on the ids."""
     if features.variable_stride_per_key():
         raise NotImplementedError(
             "a tensor stands in for a table's rows, and the features have different numbers of samples: give all "

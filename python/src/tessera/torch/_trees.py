@@ -1,4 +1,4 @@
-"""The jagged classes as PyTorch's trees: torch.utils.data, torch.export and tree_map see the tensors in them."""
+"""Registers the jagged classes as pytrees, so that torch.utils.data, torch.export and tree_map see their tensors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _rows_of(parts: Any, context: Any) -> KeyedTensor:
 
 
 def register() -> None:
-    """Makes them known. Done by ``import tessera.torch``."""
+    """Registers the classes. ``import tessera.torch`` calls it."""
 
     def known(kind: type, flat: Callable, made: Callable) -> None:
         def with_keys(of: Any) -> Tuple[List[Any], Any]:

@@ -29,25 +29,25 @@ def remember(parameter: Tensor, module: Embeddings, table: str) -> None:
 
 
 def forget(parameter: Tensor) -> None:
-    """The parameter belongs to no table any more."""
+    """Forgets the table of a parameter."""
     _of_tables.pop(parameter, None)
 
 
 def table_of(parameter: Tensor) -> Optional[Tuple[Embeddings, str]]:
-    """The collection and the table whose rows a parameter is, or None."""
+    """Returns the collection and the table whose rows a parameter holds, or None."""
     module, table = _of_tables.get(parameter, (lambda: None, ""))
     found = module()
     return None if found is None else (found, table)
 
 
 def known() -> List[Tuple[Tensor, Tuple[Embeddings, str]]]:
-    """All parameters of tables that live, with their collections and tables."""
+    """Returns all parameters of existing tables, with their collections and tables."""
     pairs = [(parameter, table_of(parameter)) for parameter in list(_of_tables.keys())]
     return [(parameter, place) for parameter, place in pairs if place is not None]
 
 
 def trained_in_backward(parameter: Tensor) -> bool:
-    """Whether an optimizer updates a parameter in backward."""
+    """True if an optimizer updates a parameter in backward."""
     place = table_of(parameter)
     fused = place is not None and place[0]._optimizer(place[1]) is not None
     return fused or hasattr(parameter, "_in_backward_optimizers")
@@ -64,7 +64,7 @@ def _counts_lists() -> bool:
 
 
 def count_writes(parameters: List[nn.Parameter]) -> None:
-    """Lets autograd know that these have been written."""
+    """Lets autograd know that these tensors have changed."""
     for written in [parameters] if _counts_lists() else parameters:
         torch.autograd.graph.increment_version(written)
 
@@ -94,8 +94,8 @@ _HARMLESS = {"requires_grad_", "retain_grad", "rename_", "share_memory_", "pin_m
 
 
 class RowCopy(Tensor):
-    """A copy of a shard's rows, of a kernel that gives no view of them. A write to it would be lost, so it is
-    refused."""
+    """A copy of a shard's rows, for a kernel that gives no view of them. It refuses writes, because they would be
+    lost."""
 
     _table = ""
 
@@ -143,7 +143,7 @@ def _as_tensor(array: np.ndarray) -> Tensor:
 
 
 def shard_tensors(core: Collection, shard: Shard, dtype: torch.dtype) -> Tuple[Tensor, Dict[str, Tensor]]:
-    """The rows and the optimizer's states of a shard: its own memory, or copies if its kernel gives no view."""
+    """Returns the rows and the optimizer's states of a shard: views, or copies if its kernel gives no views."""
     try:
         rows, states = core.view_shard(shard)
         return _as_tensor(rows), {name: torch.from_numpy(state) for name, state in states.items()}
@@ -160,7 +160,7 @@ _OPTIONS = frozenset("mode padding_idx max_norm norm_type scale_grad_by_freq inc
 
 class Rows(nn.Module):
     """The place of one table in a collection, where TorchRec has an ``nn.EmbeddingBag`` or ``nn.Embedding``: ``weight``
-    is the table's rows, or what this rank holds of them. Further shards of this rank are ``weight_1``, ..."""
+    is the table's rows, or this rank's first shard. Other shards of this rank are ``weight_1``, ..."""
 
     def __init__(self, num_embeddings: int, embedding_dim: int, **options: Any) -> None:
         nn.Module.__init__(self)
@@ -180,7 +180,7 @@ class Rows(nn.Module):
         super().__setattr__(name, value)
 
     def place(self, tensors: List[Tensor], requires_grad: bool) -> List[nn.Parameter]:
-        """Makes these tensors the parameters. A parameter that exists stays the same object."""
+        """Makes these tensors the parameters. An existing parameter stays the same object."""
         out = []
         for i, tensor in enumerate(tensors):
             name = f"weight_{i}" if i else "weight"
@@ -242,7 +242,7 @@ class BagRows(Rows, nn.EmbeddingBag):
     """The place of a table in a collection of bags on one rank."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Pooled rows as ``nn.EmbeddingBag`` gives them, of a table without an optimizer."""
+        """Returns pooled rows as ``nn.EmbeddingBag`` does, for a table without an optimizer."""
         return nn.EmbeddingBag.forward(_readable(self), *args, **kwargs)
 
 
@@ -250,7 +250,7 @@ class SequenceRows(Rows, nn.Embedding):
     """The place of a table in a collection of sequences on one rank."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """Rows as ``nn.Embedding`` gives them, of a table without an optimizer."""
+        """Returns rows as ``nn.Embedding`` does, for a table without an optimizer."""
         return nn.Embedding.forward(_readable(self), input)
 
 
@@ -294,7 +294,7 @@ class _SeenAs:
 
 
 def look(module: Embeddings) -> None:
-    """Notes each table's place and parameters as they are, and the table's own rows."""
+    """Notes each table's place, its current parameters, and its own rows."""
     places = module._places()._modules
     module._seen = [
         (places, table, place, name, p, 0 if isinstance(p, RowCopy) else p.data_ptr(), p.detach())
@@ -304,8 +304,8 @@ def look(module: Embeddings) -> None:
 
 
 def take_over(module: Embeddings) -> bool:
-    """Rows that a program has assigned, as a parameter or as its ``data``, are copied into the table. True if another
-    tensor stands in for a table's rows, so that PyTorch computes the lookup."""
+    """Copies rows that a program has assigned, as a parameter or as its ``data``, into the table. Returns True if
+    another tensor replaces a table's rows, so that PyTorch computes the lookup."""
     stands_in = False
     for places, table, place, name, parameter, address, own in module._seen:
         if places.get(table) is not place:

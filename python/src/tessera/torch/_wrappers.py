@@ -1,4 +1,4 @@
-"""Optimizers around others, with TorchRec's names: warm-ups of the learning rate, and clipped gradients."""
+"""Optimizers that wrap others, with TorchRec's names: warm-up of the learning rate, and gradient clipping."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ._counterpart import STATE_HOOKS, lacks, refuse, usual
 
 @lacks(*STATE_HOOKS, instead="do it before or after the call")
 class OptimizerWrapper(torch.optim.Optimizer):
-    """An optimizer around another one, which has names for its parameters: a ``KeyedOptimizerWrapper``, a
-    ``CombinedOptimizer``, ``model.fused_optimizer`` or a wrapper."""
+    """An optimizer that wraps another one with named parameters: a ``KeyedOptimizerWrapper``, a ``CombinedOptimizer``,
+    ``model.fused_optimizer`` or a wrapper."""
 
     def __init__(self, optimizer: Any) -> None:
         check_named(optimizer)
@@ -53,7 +53,7 @@ class OptimizerWrapper(torch.optim.Optimizer):
         hand_on_rates(self._optimizer)
 
     def init_state(self, sparse_grad_parameter_names: Any = None) -> None:
-        """Makes the states that come with the first step."""
+        """Creates the states that the first step would create."""
         self._optimizer.init_state(sparse_grad_parameter_names)
 
     def post_load_state_dict(self) -> None:
@@ -61,7 +61,7 @@ class OptimizerWrapper(torch.optim.Optimizer):
         self._optimizer.post_load_state_dict()
 
     def save_param_groups(self, save: bool) -> None:
-        """Whether ``state_dict()`` has the groups with their learning rates."""
+        """Chooses if ``state_dict()`` has the groups with their learning rates."""
         self._optimizer.save_param_groups(save)
 
     def state_dict(self) -> Dict[str, Any]:
@@ -88,7 +88,7 @@ def hand_on_rates(optimizer: Any) -> None:
 
 
 class WarmupPolicy(enum.Enum):
-    """How a stage's factor on the learning rate follows the number of steps."""
+    """The rule by which a stage's factor on the learning rate follows the number of steps."""
 
     NONE = "none"
     LINEAR = "linear"
@@ -104,10 +104,10 @@ class WarmupPolicy(enum.Enum):
 class WarmupStage:
     """A stage of a ``WarmupOptimizer``, up to step max_iters.
 
-    value: the factor that LINEAR begins with and CONSTANT has, the power of POLY, the base of STEP, the least factor of
-    COSINE_ANNEALING_WARM_RESTARTS, whose period is sgdr_period. lr_scale: another factor. decay_iters: the steps of
-    POLY, max_iters if not positive, and of each fall of STEP, 1 if not positive. INTERPOLATE goes from value at
-    start_interpolating_iters to end_value."""
+    value: the first factor of LINEAR, the factor of CONSTANT, the power of POLY, the base of STEP, and the least factor
+    of COSINE_ANNEALING_WARM_RESTARTS, whose period is sgdr_period. lr_scale: an additional factor. decay_iters: the
+    number of steps of POLY, or max_iters if not positive; the steps between two decays of STEP, or 1 if not positive.
+    INTERPOLATE goes from value at start_interpolating_iters to end_value."""
 
     policy: WarmupPolicy = WarmupPolicy.LINEAR
     max_iters: int = 1
@@ -162,9 +162,9 @@ def _checked(stages: List[WarmupStage]) -> List[WarmupStage]:
 
 
 class WarmupOptimizer(OptimizerWrapper):
-    """Sets the learning rate of all groups by its stages, one after the other: ``lr`` times their factors.
+    """Sets the learning rate of all groups to ``lr`` times the factor of the current stage. Stages follow each other.
 
-    optimizer: as of ``OptimizerWrapper``. The number of steps is in the state dict, under param_name."""
+    optimizer: as for ``OptimizerWrapper``. The state dict has the number of steps under param_name."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class WarmupOptimizer(OptimizerWrapper):
             group[self._name] = self._rate * self._stages[stage].factor(done)
 
     def step(self, closure: Any = None) -> Any:
-        """The step of the optimizer inside, and the next learning rate."""
+        """Makes a step of the optimizer inside, and sets the next learning rate."""
         out = super().step(closure)
         done, stage = self._at[0] + 1, self._at[1]
         self._at = done, min(stage + (done > self._stages[stage].max_iters), len(self._stages) - 1)
@@ -198,7 +198,7 @@ class WarmupOptimizer(OptimizerWrapper):
         self._set_rate()
 
     def state_dict(self) -> Dict[str, Any]:
-        """The state dict of the optimizer inside, and the number of steps."""
+        """Returns the state dict of the optimizer inside, with the number of steps."""
         out = super().state_dict()
         return {**out, "state": {**out["state"], self._key: {"warmup": torch.tensor(self._at)}}}
 
@@ -215,7 +215,7 @@ class WarmupOptimizer(OptimizerWrapper):
 
 
 class GradientClipping(enum.Enum):
-    """How a ``GradientClippingOptimizer`` clips."""
+    """The way in which a ``GradientClippingOptimizer`` clips."""
 
     NORM = "norm"
     VALUE = "value"
@@ -224,8 +224,8 @@ class GradientClipping(enum.Enum):
 
 class GradientClippingOptimizer(OptimizerWrapper):
     """Clips gradients before each step: their norm, or each value, to max_gradient. Tables that are updated in backward
-    have no gradients by then, so ``fused_params`` has their ``max_gradient``. Over sharded tables without an optimizer
-    the norm is that of all ranks' rows, and is collective."""
+    have no gradients then; set ``max_gradient`` in ``fused_params`` for them. For sharded tables without an optimizer,
+    the norm is over all ranks' rows, and computing it is collective."""
 
     def __init__(
         self,
@@ -235,7 +235,7 @@ class GradientClippingOptimizer(OptimizerWrapper):
         norm_type: Union[float, str] = 2.0,
         **theirs: Any,
     ) -> None:
-        """theirs: TorchRec's further arguments, as they are there when left out."""
+        """theirs: TorchRec's other arguments, which must have their default values."""
         flags = dict.fromkeys(("enable_global_grad_clip", "track_grad_norm"), False)
         refuse("GradientClippingOptimizer", theirs, {**usual("param_to_pgs"), **flags})
         super().__init__(optimizer)
@@ -244,7 +244,8 @@ class GradientClippingOptimizer(OptimizerWrapper):
         self.last_total_grad_norm: Optional[torch.Tensor] = None
 
     def step(self, closure: Any = None) -> Any:
-        """Clips, and calls the step of the optimizer inside. closure: refused, because it computes the gradients."""
+        """Clips, and calls the step of the optimizer inside. A closure is refused, because it would compute new
+        gradients."""
         if closure is not None:
             raise NotImplementedError("a closure's gradients cannot be clipped: call it, and then step()")
         params = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
