@@ -74,8 +74,7 @@ class Collection:
 
     @property
     def dropped_ids(self) -> int:
-        """The number of ids out of range that this rank's bounds check let pass (``bounds_check="ignore"`` and
-        ``"warning"``)."""
+        """Ids out of range that this rank has let pass (``bounds_check="ignore"`` and ``"warning"``)."""
         return self._info().dropped_ids
 
     def forward(
@@ -349,7 +348,7 @@ class Collection:
         return out.value
 
     def set_steps(self, steps: int) -> None:
-        """Sets the number of updates so far, which is Adam's t."""
+        """Sets the number of updates, which is Adam's t."""
         _l.call("collection_set_steps", self._handle.value, _check.whole(steps, "steps", 0))
 
 

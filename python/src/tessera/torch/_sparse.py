@@ -214,8 +214,8 @@ class KeyedJaggedTensor(_Jagged):
         jt_dict: Optional[Dict[str, JaggedTensor]] = None,
         inverse_indices: Optional[Tuple[List[str], Tensor]] = None,
     ) -> None:
-        """lengths_offset_per_key, offset_per_key, index_per_key and jt_dict are not read: they are computed from the
-        others when needed."""
+        """lengths_offset_per_key, offset_per_key, index_per_key and jt_dict are not read: they follow from the
+        others."""
         self._keys = list(keys)
         if self._keys and lengths is None and offsets is None:
             raise ValueError("a KeyedJaggedTensor needs lengths or offsets")
