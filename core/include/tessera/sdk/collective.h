@@ -2,7 +2,7 @@
 // tessera/sdk/collective.h - base classes of a transport: Collective connects, Group exchanges, Work is one operation.
 //
 // abi/collective.h is the specification. Transports that move bytes between pairs of ranks get their operations from
-// sdk/pairwise.h. Those that work through another transport (codecs, tracers) start from sdk/wrapped.h. A class C :
+// sdk/pairwise.h. Transports that work through another one (codecs, tracers) start from sdk/wrapped.h. A class C :
 // Collective may declare
 //   static constexpr uint32_t kFlags = TSR_COLLECTIVE_LAUNCHES;
 // Otherwise its table has none. It overrides describe() if it can do more than every transport must.
@@ -46,11 +46,11 @@ struct CollectiveInfo {
   static constexpr DLDataType kLeast[] = {dtype_of<float>(), dtype_of<double>(), dtype_of<int32_t>(),
                                           dtype_of<int64_t>()};
   const int32_t* device_types = nullptr;           // 0-terminated; null: host memory only
-  std::span<const DLDataType> reducible = kLeast;  // by reductions
+  std::span<const DLDataType> reducible = kLeast;  // types that reductions take
 };
 
-// The destructor closes the group and says goodbye to the peers. Operations return a Work that recycle()s itself; never
-// NULL.
+// The destructor closes the group and says goodbye to the peers. Operations return a Work, never NULL, which frees
+// itself in recycle().
 class Group {
  public:
   virtual ~Group() = default;
@@ -68,9 +68,9 @@ class Group {
   virtual Work* barrier(const CollectiveCall& call) = 0;
   virtual void abort(const char* reason) noexcept = 0;  // from any thread
   virtual uint64_t bytes_sent() const = 0;              // to other ranks, since connect; from any thread
-  // Throws the Failure that the group is poisoned with, if there is one. From any thread.
+  // Throws the Failure that poisoned the group, if there is one. [any-thread]
   virtual void status() const = 0;
-  // The same number for ranks that share a machine; -1: unknown.
+  // Returns the same number for ranks that share a machine; -1: unknown.
   virtual int32_t host_of([[maybe_unused]] int32_t rank) const { return -1; }
   // Fills in how long this rank has waited for each one (abi/draft/waits.h); false: unknown. From any thread.
   virtual bool waited_s([[maybe_unused]] std::span<double> seconds) const { return false; }
@@ -103,13 +103,13 @@ class Collective {
     if (made == nullptr) fail(TSR_INTERNAL, by, " returned a null pointer: return an object, or throw Failure");
     return made;
   }
-  // Copies a call at this side's length. Refuses it if it asks for something unknown.
+  // Copies a call at this side's length. Refuses a call with an unknown high flag.
   static CollectiveCall call_of(const tsr_collective_call* raw) {
     const CollectiveCall call = read_struct(*raw);
     check_flags(call.flags, 0, "the call");
     return call;
   }
-  // Common to all operations: starts one and returns its work.
+  // Starts an operation and returns its work; all operations use it.
   template <class Start>
   static tsr_code started(const tsr_collective_call* call, tsr_work** work, tsr_error* err, Start&& start) noexcept {
     return guard(err, [&] {

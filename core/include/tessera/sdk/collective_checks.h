@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/collective_checks.h - checks of an operation's arguments, with the same wording for all transports.
 //
-// A wrong call is wrong on one rank, and the rank that refuses it must end the operation for the others
-// (abi/collective.h). So the transport makes these checks, and not its caller.
+// A call may be wrong on one rank only. The rank that refuses it must end the operation for the others
+// (abi/collective.h), so the transport makes these checks, and not its caller.
 #pragma once
 
 #include <cstdint>

@@ -70,9 +70,9 @@ inline tsr_row_cost row_cost_at(const tsr_machine& machine, double row_bytes, do
   return cost;
 }
 
-// Forward and backward of a workload by these figures, for rows of row_bytes and state_bytes of optimizer state beyond
-// the measured 4 bytes. An update finds the row where the lookup of the same step has left it, but its state was last
-// touched in another step.
+// Estimates forward and backward of a workload by these figures, for rows of row_bytes, with state_bytes of optimizer
+// state in addition to the measured 4 bytes. An update finds the row where the lookup of the same step has left it, but
+// its state was last touched in another step.
 inline tsr_estimate estimate_by_figures(const tsr_machine& machine, const tsr_workload& work, double row_bytes,
                                         double state_bytes) {
   const double held = static_cast<double>(work.rows) * (row_bytes + state_bytes);

@@ -61,7 +61,7 @@ inline void check_flags(uint32_t flags, uint32_t known, const char* what) {
     fail(TSR_UNIMPLEMENTED, what, " has flags ", flags, ", which this plugin does not know");
 }
 
-// Runs `body` and lets no exception pass. Passes on the result of a body that returns a tsr_code (and fills `err`).
+// Runs `body` and lets no exception pass. If `body` returns a tsr_code (and fills `err`), it returns that code.
 template <class Body>
 tsr_code guard(tsr_error* err, Body&& body) noexcept {
   try {

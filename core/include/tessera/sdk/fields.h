@@ -21,7 +21,7 @@ inline std::string_view cut(std::string_view& rest, char separator) {
 }
 inline bool finished(std::string_view rest) { return rest.data() == nullptr; }
 
-// These parse the whole of `text` as a finite number. False: it is none.
+// These parse the whole of `text` as a finite number. False: `text` is no such number.
 inline bool parse_number(std::string_view text, int64_t& value) {
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
   return code == std::errc() && end == text.data() + text.size() && !text.empty();

@@ -24,7 +24,7 @@ class Host {
   uint32_t num_threads() const { return raw_->num_threads(raw_); }
 
   // Calls body(i) for i in [0, n) on up to num_threads() threads. A nested call runs on the calling thread. The first
-  // exception is thrown here, after the other indices have run. Allocates nothing.
+  // exception of a body is thrown here, after all indices have run. Allocates nothing.
   template <class Body>
   void parallel_for(uint64_t n, Body&& body) const {
     struct Shared {

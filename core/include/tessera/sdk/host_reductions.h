@@ -68,7 +68,7 @@ ReduceFn reduce_function_of(int32_t op) {
   }
 }
 
-// For float32, float64, int32 and int64 (which wraps around), and TSR_REDUCE_*. Otherwise throws
+// Takes float32, float64, int32, int64 (integers wrap around), and TSR_REDUCE_*. Otherwise throws
 // Failure(TSR_UNIMPLEMENTED) with a sentence that begins with the transport's name.
 inline ReduceFn reduce_function(std::string_view transport, DLDataType dtype, int32_t op) {
   ReduceFn (*of_type)(int32_t) = same_dtype(dtype, dtype_of<float>())     ? reduce_function_of<float>
@@ -86,7 +86,7 @@ inline ReduceFn reduce_function(std::string_view transport, DLDataType dtype, in
 
 // Reduces ((rank 0 op rank 1) op rank 2) ... over `bytes` bytes of each rank in [0, world) into `target`, which may be
 // this rank's contribution. `contribution(r)` returns a pointer to rank r's data. If rank 0 is another rank, the sum
-// grows in its buffer, else in the target.
+// grows in its buffer, otherwise in the target.
 template <class Contribution>
 void reduce_in_rank_order(ReduceFn function, int32_t world, int32_t this_rank, char* target, size_t bytes,
                           Contribution&& contribution) {

@@ -13,7 +13,7 @@ namespace tessera::sdk {
 inline namespace v1 {
 
 // The wrapped kernel, a component that somebody else made and that must outlive this. Every call throws Failure with
-// that kernel's message. Only for wrappers: without a component (`inner` of the Setup is NULL) it is false.
+// that kernel's message. It converts to false if there is no component (`inner` of the Setup is NULL).
 class InnerKernel {
  public:
   explicit InnerKernel(const tsr_instance* part) : part_(part) {
@@ -62,7 +62,7 @@ struct InnerConfig {
   tsr_kernel_config raw;
 };
 
-// An instance of it, closed by the destructor. Its functions are those of abi/kernel.h, for its first table.
+// An instance of the inner kernel, closed by the destructor. It has the functions of abi/kernel.h, for its first table.
 class InnerInstance {
  public:
   InnerInstance(const InnerKernel& kernel, const tsr_kernel_config& config) : api_(&kernel.api()) {
@@ -114,8 +114,8 @@ class InnerInstance {
 
 // A lookup's request to one table of a wrapper, which keeps it from forward to backward.
 struct InnerAsk {
-  uint32_t table = 0;                        // the wrapper's
-  std::vector<tsr_lookup_feature> features;  // that read it, for the inner kernel
+  uint32_t table = 0;                        // the wrapper's table
+  std::vector<tsr_lookup_feature> features;  // features that read it, for the inner kernel
   std::vector<int64_t> rows;                 // the rows of their ids, feature by feature; filled by the wrapper
   tsr_context* context = nullptr;            // from the inner kernel's forward, if there was one
 
@@ -132,7 +132,7 @@ struct InnerAsk {
     }
     return !features.empty();
   }
-  // Reads their ids into `out`, feature by feature.
+  // Reads the ids of these features into `out`, feature by feature.
   void read_ids(const tsr_lookup& lookup, std::vector<int64_t>& out) const {
     out.clear();
     for (const tsr_lookup_feature& f : features) {

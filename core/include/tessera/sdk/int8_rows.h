@@ -10,7 +10,7 @@ namespace tessera::sdk {
 inline namespace v1 {
 
 inline constexpr float kInt8Levels = 127;
-// Rows whose largest value is smaller become zeros with a scale of 0.
+// A row whose largest value is smaller than this becomes zeros with a scale of 0.
 inline constexpr float kLeastInt8Row = 1e-30f;
 
 // Rounds n finite values to integers in [-127, 127], ties to even, and returns the scale: value i is near to[i] *

@@ -5,8 +5,8 @@
 //                                  {"portable", true, &plain::kTable}};
 //   const Table& table = *static_cast<const Table*>(choose_isa(variants).table);
 //
-// The environment variable TESSERA_ISA (avx512, avx2 or portable) forces one. It is read in every call, so set it
-// before components are created.
+// The environment variable TESSERA_ISA (avx512, avx2 or portable) forces one variant. It is read in every call, so set
+// it before components are created.
 #pragma once
 
 #include <cstdlib>
@@ -32,7 +32,7 @@ inline std::string_view forced_isa() {
 }
 
 // Returns the first of `best_first` that runs here, or the one named by TESSERA_ISA. Failure(TSR_INVALID_ARGUMENT):
-// that is none of the three names. Failure(TSR_UNAVAILABLE): the processor or the build lacks it.
+// TESSERA_ISA has another name. Failure(TSR_UNAVAILABLE): the processor or the build lacks it.
 inline const IsaVariant& choose_isa(std::span<const IsaVariant> best_first) {
   const std::string_view forced = forced_isa();
   for (const IsaVariant& variant : best_first) {

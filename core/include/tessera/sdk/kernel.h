@@ -80,7 +80,7 @@ class StartValues {
 // The optimizer of a config. Its calls look nothing up. `raw` may be NULL: nothing is updated.
 class OptimizerRef {
  public:
-  static constexpr uint32_t kMaxStates = 8;  // that check_states() allows
+  static constexpr uint32_t kMaxStates = 8;  // the most that check_states() allows
   OptimizerRef() = default;
   explicit OptimizerRef(const tsr_instance* raw)
       : api_(raw == nullptr ? nullptr : static_cast<const tsr_optimizer*>(raw->component->api)),
@@ -103,14 +103,14 @@ class OptimizerRef {
     }
   }
   bool updates() const { return TSR_HAS(tsr_optimizer, api_, update_row); }
-  // For a kernel that computes a formula itself: abi/optimizer.h. "": only the optimizer knows it.
+  // The formula's name, for kernels that compute it (tsr_optimizer::formula). "": it has no name.
   std::string_view formula() const { return TSR_HAS(tsr_optimizer, api_, formula) ? api_->formula : ""; }
   const char* id() const { return id_; }  // for messages, never for decisions
   uint32_t num_states() const { return num_states_; }
   const tsr_state& state(uint32_t i) const { return states_[i]; }
   // Number of values of state i for one row of `dim` elements.
   int64_t state_width(uint32_t i, int64_t dim) const { return states_[i].kind == TSR_STATE_PER_ELEMENT ? dim : 1; }
-  // For a kernel's `supports` that keeps float32 values per row and per element: refuses optimizers with other states.
+  // Refuses optimizers with other states than float32 per row or per element; a kernel calls it in `supports`.
   void check_states() const {
     for (uint32_t i = 0; i < num_states_; ++i) {
       const tsr_state& s = states_[i];
@@ -156,7 +156,7 @@ class KernelInstance {
   virtual void release(tsr_context* context) noexcept = 0;
   virtual tsr_kernel_stats stats(uint32_t table) = 0;
 
-  // Optional: the function exists in the table if it is overridden.
+  // These are optional: the table has the function if it is overridden.
   virtual void backward(tsr_context*, const tsr_backward&, tsr_stream) {}
   virtual void backward_rows(tsr_context*, const tsr_backward&, std::span<tsr_row_gradient> /*one per table*/,
                              tsr_stream) {}
@@ -178,7 +178,7 @@ class KernelInstance {
 class Kernel {
  public:
   virtual ~Kernel() = default;
-  // Throws Failure with the reason if it does not. Allocates nothing large.
+  // Throws Failure with the reason if the kernel cannot serve it. Allocates nothing large.
   virtual void supports(const tsr_kernel_config& config) const = 0;
   // Returns a new instance with initial states and zero rows, except for rows that it makes itself (StartValues); never
   // null.
@@ -189,7 +189,7 @@ class Kernel {
   static constexpr const char* kKind = TSR_KERNEL_KIND;
   template <class C>
   static const tsr_kernel table;
-  // The draft tables that the base class answers for.
+  // The draft tables that the base class provides.
   template <class C>
   static const void* base_extension(std::string_view id) {
     static constexpr tsr_kernel_cost kCost{sizeof(tsr_kernel_cost), 0, &estimate_slot<C>};

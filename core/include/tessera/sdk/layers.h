@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/layers.h - the layers "mlp", "dot_interaction" and "cross" without arithmetic: options, parameters,
-// widths, checks. For plugins that compute them on some device; all components of a layer agree on these.
+// widths, checks. Plugins that compute these layers on some device share them, so that all components of a layer agree.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace tessera::sdk {
 inline namespace v1 {
 
-// Contexts live as long as the module and are reused, so a step makes none once enough exist.
+// Contexts live as long as the module and are reused, so later steps make no new ones.
 template <class Context>
 class ContextPool {
  public:
@@ -55,7 +55,7 @@ inline float* matrix(const DLTensor& tensor, int64_t batch, int64_t width, const
     fail(TSR_INVALID_ARGUMENT, what, " must have ", batch, " rows of ", width, " values");
   return elements<float>(tensor, what).data();
 }
-// Does the same for a gradient that may not be wanted; NULL: it is not.
+// Does the same for a gradient; NULL if it is not wanted.
 inline float* matrix_or_null(const DLTensor& tensor, int64_t batch, int64_t width, const char* what) {
   return tensor.data == nullptr ? nullptr : matrix(tensor, batch, width, what);
 }
@@ -105,7 +105,7 @@ inline int64_t joined_width(Options& options) {
 }
 
 // The option "init_std" of layers with matrices: the deviation of the normal distribution from which their weights
-// start. 0: the option is not there, and it is xavier_normal()'s.
+// start. 0: without the option, xavier_normal() decides.
 inline double read_init_std(Options& options) {
   const double std = options.number("init_std", 0);
   if (options.has("init_std") && !(std > 0 && std::isfinite(std)))
@@ -158,12 +158,12 @@ class MlpLayers {
     }
   }
 
-  // True if it only has linear layers with biases and ReLU between them. Only then parameters() are complete.
+  // True if it has only linear layers with biases and ReLU between them. Only then parameters() is complete.
   bool plain() const {
     return activation_ == "relu" && (final_activation_ == "none" || final_activation_ == "relu") && dropout_ == 0 &&
            bias_ && norm_ == "none";
   }
-  // For components that compute only plain ones.
+  // Refuses other than plain stacks, for components that compute only these.
   void need_plain(const char* where) const {
     if (plain()) return;
     fail(TSR_UNIMPLEMENTED, "mlp ", where, " computes only linear layers with biases and ReLU, without \"norm\", ",
@@ -181,7 +181,7 @@ class MlpLayers {
   bool relu(size_t k) const { return activation(k) == "relu"; }
   int64_t input() const { return widths_.front(); }
   int64_t output() const { return widths_.back(); }
-  int64_t hidden_width() const { return hidden_width_; }  // of all layers except the last, together
+  int64_t hidden_width() const { return hidden_width_; }  // sum over all layers except the last
   int64_t widest() const { return widest_; }              // widest output
   const std::vector<Parameter>& parameters() const { return parameters_; }
 

@@ -21,7 +21,7 @@ namespace tessera::sdk {
 inline namespace v1 {
 
 enum class MchPolicy { kLfu, kLru, kDistanceLfu };
-// Selects the ids between two evictions that may enter: all; those more frequent than the mean; those more frequent
+// Selects the ids between two evictions that may enter: all ids, ids more frequent than the mean, or ids more frequent
 // than `threshold_skew_multiplier` times the mean.
 enum class MchFilter { kNone, kAverage, kDynamic };
 
@@ -82,21 +82,21 @@ class Mch {
   // of ids without their own
   int64_t shared_row() const { return options_.output_global_offset + options_.zch_size - 1; }
 
-  // Adds ids from elsewhere with their sightings there (row is not read). They take empty slots, or those of ids that
+  // Adds ids from another object with their sightings (row is not read). They take empty slots, or slots of ids that
   // rank lower.
   void put(std::vector<Slot> given) {
     forget_changes();
     for (const Slot& s : given) step_ = std::max(step_, s.last);
     admit(std::move(given), false);
   }
-  // The state beside the slots.
+  // The state besides the slots.
   struct Memory {
     int64_t step = 0, last_eviction = 0;
     int64_t room = -1;          // capacity of the history; -1: unknown yet
     std::vector<Slot> history;  // ids since the last eviction, with their steps
   };
   Memory memory() const { return {step_, last_eviction_, room_, history_}; }
-  // Adds the memory of another part of a table.
+  // Adds the state of another shard of the table.
   void remember(const Memory& part) {
     step_ = std::max(step_, part.step);
     last_eviction_ = std::max(last_eviction_, part.last_eviction);

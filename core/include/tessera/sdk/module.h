@@ -15,10 +15,10 @@
 //   static constexpr bool kClasses = true;
 // A class that computes each row by itself, whose outputs have the rows of its inputs, declares
 //   static constexpr bool kRowByRow = true;
-// It then takes sequences as it takes batches: outputs() and the call look to it as if each row were a sample.
-// A class that takes inputs that the ranks hold together (TSR_VALUE_SPLIT*) declares
+// It then takes sequences like batches: in outputs() and in the call, each row appears as a sample.
+// A class that takes inputs that are split over the ranks (TSR_VALUE_SPLIT*) declares
 //   static constexpr bool kTakesSplit = true;
-// A class that works row by row takes them, too. Inputs of other classes are refused.
+// A class that works row by row also takes them. Other classes refuse such inputs.
 // A class whose outputs are sequences with the rows of an input returns inputs[k].with_width(w) from outputs(). A class
 // whose outputs have offsets of their own returns Value::own_rows(w), and overrides max_rows().
 #pragma once
@@ -108,10 +108,10 @@ struct ModuleCall {
 class Module {
  public:
   virtual ~Module() = default;
-  // Constant after construction, as are buffers; none unless a layer says so.
+  // Parameters and buffers are constant after construction. The default is none.
   virtual const std::vector<Parameter>& parameters() const { return none(); }
   virtual const std::vector<Parameter>& buffers() const { return none(); }
-  // Outputs for such inputs. Throws Failure if inputs do not fit.
+  // Returns the outputs for such inputs. Throws Failure if inputs do not fit.
   virtual std::vector<Value> outputs(std::span<const Value> inputs) const = 0;
   // Writes the most rows that each output with offsets of its own can have. Only sizes of `call` may be read.
   virtual void max_rows(const ModuleCall& /*call*/, std::span<int64_t> /*rows*/) const {

@@ -11,7 +11,7 @@
 namespace tessera::sdk {
 inline namespace v1 {
 
-// The least number of letters to insert, delete, replace or swap with their neighbour.
+// Returns the least number of letters to insert, delete, replace or swap with their neighbour.
 inline size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;

@@ -5,7 +5,7 @@
 //
 // Reading a key makes it known. After the constructor returns, unread keys are refused, with the nearest known one.
 // Values are numbers, strings, true/false and arrays of numbers. A component with richer options calls text() and
-// parses that with another library; then nothing is checked here.
+// parses the text itself; then nothing is checked here.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ struct Option {
   OptionValue value;
 };
 
-// A recursive-descent parser of this subset.
+// A recursive-descent parser of this subset of JSON.
 class OptionParser {
  public:
   explicit OptionParser(std::string_view text) : text_(text) {}
@@ -169,7 +169,7 @@ class OptionParser {
 
 class Options {
  public:
-  // Failure(TSR_INVALID_ARGUMENT): the text is no such object. The first use throws it.
+  // If the text is no such object, the first use throws Failure(TSR_INVALID_ARGUMENT).
   explicit Options(std::string_view text) : text_(text) {}
 
   // Each returns `otherwise` for a missing key, and refuses values of another type.
@@ -190,7 +190,7 @@ class Options {
     for (double d : numbers(key, {})) out.push_back(whole(key, d));
     return out;
   }
-  // The index of the value in `words`; the first one is the default.
+  // Returns the index of the value in `words`; the first word is the default.
   size_t word(std::string_view key, const std::vector<std::string>& words) {
     const std::string given = string(key, words.at(0));
     const auto at = std::find(words.begin(), words.end(), given);

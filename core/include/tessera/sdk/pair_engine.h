@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/pair_engine.h - makes a transport from links between pairs of ranks.
 //
-// A transport needs a Link (sdk/pair_link.h), which moves bytes between two ranks and notices if one is gone, and a
-// connect() that makes one to every other rank. PairGroup<Link> does the rest: all six operations, any number of them
-// in flight; deadlines, and who was late; the first failure on all ranks with the same text; abort, goodbye, a check
-// that ranks make the same calls, and counters. Only split() is left: it makes links among the members.
+// A transport needs a Link (sdk/pair_link.h), which moves bytes between two ranks and notices if one is gone, and
+// a connect() that makes one to every other rank. PairGroup<Link> does the rest: all six operations, any number
+// of them in flight; deadlines, and names of late ranks; the first failure on all ranks with the same text;
+// abort, goodbye, a check that ranks make the same calls, and counters. Only split() is missing: it links the
+// members.
 //
 // There is no thread. start() sends what the links take at once. wait() sends and receives for all operations in flight
-// until its own is done: it tries for a moment, then sleeps in poll(). So while the caller computes, an operation
-// proceeds as far as the links' buffers allow. Data lent to the other side wait until that side also waits, and fetches
+// until its own is done: it spins for a moment, then sleeps in poll(). So while the caller computes, an operation
+// proceeds as far as the links' buffers allow. Data lent to the other side stay until that side also waits, and fetches
 // them.
 //
 // Reductions run in rank order, a chunk at a time while it is in the cache, so all ranks and all runs get the same
@@ -41,7 +42,7 @@
 namespace tessera::sdk {
 inline namespace v1 {
 
-// How long operations have waited for each rank, by its name, over all engines that share it. [any-thread]
+// The time for which operations have waited for each rank, by its name, over all engines that share it. [any-thread]
 class WaitedFor {
  public:
   explicit WaitedFor(size_t names) : waited_(names) {}
@@ -60,7 +61,7 @@ class WaitedFor {
 template <class Link>
 struct PairEngineOptions {
   int32_t rank = 0;
-  double timeout_s = 30;       // for operations without their own
+  double timeout_s = 30;       // for operations without a deadline of their own
   double spin_us = 50;         // how long to spin before sleeping
   std::vector<Link> links;     // by rank; this rank's own is unused
   std::vector<int32_t> names;  // by rank, for messages
@@ -72,7 +73,7 @@ struct PairEngineOptions {
 };
 
 template <IsPairLink Link>
-class PairEngine {  // in the form that PairwiseGroup needs
+class PairEngine {  // has the interface that PairwiseGroup needs
  public:
   static constexpr const char* kName = Link::kName;
   static constexpr size_t kExchangedWhole = Link::kExchangedWhole;
@@ -156,7 +157,7 @@ class PairEngine {  // in the form that PairwiseGroup needs
     OpHeader out, in;
     bool left = false;  // it said goodbye
     bool gone = false;  // it ended without a goodbye, in a barrier that did not need it any more
-    // The rank that it waits for, which would excuse it if it were late now; empty: it has not waited for long.
+    // The rank that it waits for, which excuses it if it is late now; empty: it has not waited for long.
     Blame waits_for;
     uint64_t waits_in = 0;        // sequence number of the operation in which it waits
     int32_t told = kToldNothing;  // the rank that this rank waits for, as last told to the peer

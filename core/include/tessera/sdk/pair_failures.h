@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/pair_failures.h - messages about failures between ranks that exchange in pairs, and to their users.
+// tessera/sdk/pair_failures.h - failure messages between ranks that exchange in pairs, and for their users.
 //
 // All engines under sdk/pairwise.h follow these rules, also those without sdk/pair_engine.h. The first failure of a
 // group counts. A rank that fails tells the others, and they report the same. A rank that closes says goodbye, so that
@@ -35,7 +35,7 @@ struct Notice {
   enum Kind : uint32_t {
     kAbort = 1,    // the sender's group has failed
     kGoodbye = 2,  // the sender has closed its group
-    // Asks if the other machine is there. The text says for whom the sender waits; "": for nobody any more.
+    // Asks if the other machine is alive. The text names the rank that the sender waits for; "": none any more.
     kProbe = 3
   };
   uint32_t magic = kMagic;
@@ -53,7 +53,7 @@ struct Notice {
       : kind(of), rank(from), code(static_cast<int32_t>(reported)), sequence(in), at_fault(blame.rank) {
     set_text(text, sizeof(text), blame.text);
   }
-  // True if a working rank could have sent it: `text` and `code` of an abort are an error's.
+  // True if a working rank could have sent it: `text` and `code` of an abort must form an error.
   bool is_sound() const {
     return magic == kMagic && kind >= kAbort && kind <= kProbe && at_fault >= -1 && code >= 0 &&
            (kind != kAbort || text[0] != '\0');
@@ -104,7 +104,7 @@ class FirstFailure {
   Blame blame_;
 };
 
-// Returns "rank 3" or "ranks 1, 3". Of more than 32 ranks it names the first, and says how many others there are.
+// Returns "rank 3" or "ranks 1, 3". It names at most 32 ranks, and says how many others there are.
 inline std::string rank_list(const std::vector<int32_t>& ranks) {
   constexpr size_t kMost = 32;
   const size_t named = std::min(ranks.size(), kMost);

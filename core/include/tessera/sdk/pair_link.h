@@ -2,7 +2,7 @@
 // tessera/sdk/pair_link.h - the link that sdk/pair_engine.h turns into a transport.
 //
 // A Link is one rank's end of the connection to one other: a reliable, ordered stream of bytes in each direction, and
-// notices, which overtake it. It moves bytes and tells when the other is gone. It knows nothing of operations.
+// notices, which overtake it. It moves bytes, and tells if the other end is gone. It knows nothing of operations.
 //
 //   class Link : public PairLink {
 //     static constexpr const char* kName;  // of the transport; messages begin with it
@@ -84,12 +84,12 @@ class NoticeSocket {
 struct PairLink {
   // Bytes: an all_reduce up to this size is sent whole to every rank, and each rank reduces it.
   static constexpr size_t kExchangedWhole = size_t{16} << 10;
-  // Copies data that a rank gets from itself, if they are 8 MiB or more.
+  // Copies data that a rank sends to itself, if they are 8 MiB or more.
   static void copy_much(char* to, const char* from, size_t bytes) { std::memcpy(to, from, bytes); }
 
   // True if the memory of sent data may be reused. A link that copies data may say so at once.
   bool settled() const { return true; }
-  // [any-thread] Lent data may change from now on, settled or not: the other side must not use them.
+  // [any-thread] From now on lent data may change, settled or not: the other side must not use them.
   void renounce() const noexcept {}
   // True if it is known, without a call, that the other side has closed.
   bool ended() const { return false; }

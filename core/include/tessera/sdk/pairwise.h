@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/pairwise.h - collective operations as exchanges between pairs of ranks, for transports that move bytes.
 //
-// An engine executes an operation's transfers and reduces. PairwiseGroup is the rest of an sdk::Group: it checks
+// An engine executes an operation's transfers and reductions. PairwiseGroup does the rest of an sdk::Group: it checks
 // arguments with common messages, turns every operation into transfers, and ends the operation for all ranks if a call
 // is refused. In small groups all algorithms are direct: each rank exchanges with each other one, in one step or, for a
 // large all_reduce, in two. Beyond an engine's direct_world(), if it has one, barrier, all_gather and broadcast take
@@ -37,8 +37,8 @@ inline PairClock::time_point seconds_from_now(double seconds) {
 
 enum class OpKind : uint8_t { kAllToAll, kAllReduce, kReduceScatter, kAllGather, kBroadcast, kBarrier };
 
-// Describes an operation, so that ranks can compare it; each sends it to each other before the data. Integers are sent
-// as they are in memory.
+// Describes an operation, so that ranks can compare it. Each rank sends it to each other rank before the data. Integers
+// are sent as they are in memory.
 struct OpHeader {
   static constexpr uint32_t kMagic = 0x44525354;  // "TSRD"
   uint32_t magic = kMagic;
@@ -60,7 +60,7 @@ inline void set_text(char* to, size_t capacity, std::string_view text) {
   std::memset(to + size, 0, capacity - size);
 }
 
-// The text that a peer wrote into a fixed array, with unprintable characters replaced.
+// Returns the text that a peer wrote into a fixed array, with unprintable characters replaced.
 inline std::string safe_text(const char* from, size_t capacity) {
   std::string text(from, strnlen(from, capacity));
   for (char& c : text) {
@@ -107,11 +107,11 @@ struct PeerTransfer {
   char* recv = nullptr;
   size_t recv_bytes = 0;
   uint8_t round = 0;        // of `recv`
-  uint8_t sends_after = 0;  // nothing is sent before what arrives in this number of rounds has arrived
+  uint8_t sends_after = 0;  // nothing is sent before the data of this number of rounds have arrived
 };
 
-// The contributions of all ranks to this rank's piece. They are combined in rank order, so all ranks and all runs get
-// the same bits.
+// The contributions of all ranks to this rank's part of a reduction. They are combined in rank order, so all ranks and
+// all runs get the same bits.
 struct ReducedPiece {
   const char* own = nullptr;  // this rank's contribution
   char* target = nullptr;     // place of the result; may be `own`
@@ -389,7 +389,7 @@ inline void finish(Work* work) {
   work->wait();
 }
 
-// Returns everybody's value, by rank; split() needs it.
+// Returns the values of all ranks, in rank order; split() needs it.
 template <class T>
 std::vector<T> all_gather_value(Group& group, const T& mine, const CollectiveCall& call) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -402,7 +402,7 @@ std::vector<T> all_gather_value(Group& group, const T& mine, const CollectiveCal
   return all;
 }
 
-// Takes everybody's choices, with members `color` and `key`. Returns the ranks of the new group, in its order.
+// Takes the choices of all ranks, with members `color` and `key`. Returns the ranks of the new group, in its order.
 template <class Choice>
 std::vector<int32_t> ranks_of_color(const std::vector<Choice>& choices, int32_t color) {
   std::vector<int32_t> ranks;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/plain_lookup.h - reads a lookup id by id, for kernels in host memory that start with plain loops.
 //
-// Supports float32 outputs in one tensor: kernels without TSR_KERNEL_PLACES_ROWS. TSR_POOLING_MAX is refused.
+// It takes float32 outputs in one tensor (no TSR_KERNEL_PLACES_ROWS), and refuses TSR_POOLING_MAX.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ struct LookupEntry {
   int64_t row;       // the id
   int64_t place;     // first output element that the row is added to: the bag's, or the id's own without pooling
   float share;       // factor of the row: its weight, divided by `length`
-  float length;      // of the bag for TSR_POOLING_MEAN, else 1
+  float length;      // number of ids in the bag for TSR_POOLING_MEAN, else 1
 };
 
 template <class Body>  // body(const LookupEntry&), in the order of positions

@@ -7,13 +7,13 @@
 //
 // A class becomes a component if it derives from an interface's base (sharder.h, kernel.h, optimizer.h, collective.h,
 // module.h). It may have one of these constructors, which throw Failure if options are wrong:
-//   C(const Setup&)   wants the host, its options, or the component that it wraps
-//   C(Options&)       wants its options
-//   C()               has none: any option is refused
+//   C(const Setup&)   needs the host, its options, or the component that it wraps
+//   C(Options&)       needs its options
+//   C()               takes no options: any option is refused
 // A class that cannot run everywhere has `static void probe(tessera::sdk::Host)`, which throws Failure with the reason.
-// A class with more interfaces than its kind's (abi/draft/) has `const void* extension(std::string_view id)`; NULL:
-// unknown id. An interface's base may itself answer for some ids. TESSERA_PLUGIN occurs once, at namespace scope in
-// one source file of the plugin.
+// A class with more interfaces than its kind's (abi/draft/) has `const void* extension(std::string_view id)`, which
+// returns NULL for an unknown id. An interface's base may itself answer for some ids. TESSERA_PLUGIN occurs once, at
+// namespace scope in one source file of the plugin.
 #pragma once
 
 #include <array>
@@ -127,7 +127,7 @@ constexpr bool valid_word(std::string_view word) {
   return !word.empty();
 }
 
-// Only called during compilation: the compiler's message shows the text.
+// It is called only during compilation, where the compiler's message shows the text.
 inline void refuse_to_compile(const char*) {}
 
 template <size_t N>
@@ -185,7 +185,7 @@ constexpr std::array<const tsr_component*, N> pointers(const tsr_component (&com
   return out;
 }
 
-// True if C overrides a virtual function of its interface's base. Only then an optional function exists.
+// True if C overrides a virtual function of its interface's base. An optional function exists only then.
 template <class Mine, class Base>
 constexpr bool overrides(Mine, Base) {
   return !std::is_same_v<Mine, Base>;
@@ -210,8 +210,8 @@ constexpr tsr_component component(const About& about) {
           nullptr};
 }
 
-// The table of another interface of a component that somebody else made; NULL: it has none. T is the struct that `id`
-// stands for. Throws Failure if the table has a flag that must be understood and is not in `known`.
+// Returns the table of another interface of a component that another plugin made; NULL: it has none. T is the struct of
+// `id`. Throws Failure if the table has a flag that must be understood and is not in `known`.
 template <class T>
 const T* extension_of(const tsr_instance& part, const char* id, uint32_t known = 0) {
   if (!TSR_HAS(tsr_component, part.component, extension)) return nullptr;

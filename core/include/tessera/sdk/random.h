@@ -39,7 +39,7 @@ class Random {
     __extension__ using Wide = unsigned __int128;
     return static_cast<uint64_t>((static_cast<Wide>(bits()) * n) >> 64);
   }
-  // Standard normal (Box-Muller, one of the two).
+  // Standard normal, by Box-Muller; the second number of each pair is not used.
   double normal() {
     const double radius = std::sqrt(-2 * std::log(1 - uniform()));
     return radius * std::cos(2 * std::numbers::pi * uniform());

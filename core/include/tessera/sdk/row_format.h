@@ -54,12 +54,12 @@ inline const RowFormatInfo& info_of(RowFormat format) {
   return *std::find_if(kRowFormats.begin(), kRowFormats.end() - 1,
                        [&](const RowFormatInfo& i) { return i.format == format; });
 }
-// nullptr: it is none of them.
+// Returns nullptr if it is none of the formats.
 inline const RowFormatInfo* row_format_named(std::string_view name) {
   const auto at = std::find_if(kRowFormats.begin(), kRowFormats.end(), [&](const auto& i) { return i.name == name; });
   return at == kRowFormats.end() ? nullptr : &*at;
 }
-// The format of a config, from its weight_dtype and row_format.
+// Returns the format of a config, from its weight_dtype and row_format.
 inline const RowFormatInfo* row_format_of(DLDataType dtype, const char* layout) {
   const std::string_view wanted = layout == nullptr ? "" : layout;
   const auto at = std::find_if(kRowFormats.begin(), kRowFormats.end(), [&](const auto& i) {
@@ -70,7 +70,7 @@ inline const RowFormatInfo* row_format_of(DLDataType dtype, const char* layout) 
 }
 inline const char* to_string(RowFormat format) { return info_of(format).name; }
 
-// Bytes of a row of `dim` values, or from row to row with an alignment.
+// Returns the bytes of a row of `dim` values, or the bytes from row to row with an alignment.
 inline int64_t row_bytes(RowFormat format, int64_t dim, int64_t alignment = 1) {
   const RowFormatInfo& info = info_of(format);
   const int64_t bytes = info.header + (dim * info.bits + 7) / 8;

@@ -70,7 +70,7 @@ struct Range {
   int64_t count;
 };
 
-// Splits [0, total) into `pieces` blocks of ceil(total / pieces). Later ones may be shorter or empty, like TorchRec's
+// Splits [0, total) into `pieces` blocks of ceil(total / pieces). Later blocks may be shorter or empty, like TorchRec's
 // row splits.
 inline std::vector<Range> cut_blocks(int64_t total, int64_t pieces) {
   const int64_t block = (total + pieces - 1) / pieces;
@@ -181,7 +181,7 @@ class Sharder {
 template <class C>
 constexpr tsr_sharder Sharder::table = Sharder::make_table<C>();
 
-// The number of row sets of a part with routed rows: see tsr_layout.
+// Returns the number of row sets of a part with routed rows (tsr_layout).
 inline uint32_t row_sets_of(const LayoutPart& part) {
   if (part.row_set != TSR_ROWS_ROUTED) return 0;
   if (part.combine == TSR_COMBINE_REPLICA) return 1;

@@ -19,7 +19,7 @@ T read_struct(const T& in) noexcept {
   return out;
 }
 
-// Fills a struct of the other side as far as it reaches. Its struct_size stays.
+// Fills a struct of the other side up to its struct_size, which does not change.
 template <class T>
 void write_struct(const T& value, T* out) noexcept {
   constexpr size_t kHead = sizeof(out->struct_size);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/tensor.h - typed views of DLTensors. All respect byte_offset, and refuse what does not fit with a
-// sentence.
+// tessera/sdk/tensor.h - typed views of DLTensors. All respect byte_offset, and refuse a tensor that does not fit with
+// a sentence.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +60,7 @@ std::span<T> elements(const DLTensor& tensor, const char* what = "tensor") {
   return {data_as<T>(tensor), static_cast<size_t>(numel(tensor))};
 }
 
-// Returns the elements of a tensor that may be absent; empty: it is.
+// Returns the elements of a tensor that may be absent; then the result is empty.
 template <class T>
 std::span<T> elements_or_empty(const DLTensor* tensor, const char* what = "tensor") {
   if (tensor == nullptr) return {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// tessera/sdk/values.h - the word of a value: the text by which vocabularies, hashes and crosses know it.
+// tessera/sdk/values.h - the word of a value, which is the text by which vocabularies, hashes and crosses identify it.
 //
 //   integer               its digits                              17, -3, 18446744073709551615
 //   float                 the shortest text that reads back as

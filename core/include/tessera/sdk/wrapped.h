@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/wrapped.h - transports that work through another one, such as codecs and tracers.
 //
-// InnerGroup is the caller's half: a group of the wrapped transport in C++. WrappedGroup and WrappedCollective forward
+// InnerGroup calls the wrapped transport: it is one of its groups in C++. WrappedGroup and WrappedCollective forward
 // everything to it. A codec overrides the operations that it changes, and waits for them with then():
 //
 //   Work* all_to_all_v(const DLTensor& send, Counts out, const DLTensor& recv, Counts in,
@@ -23,7 +23,7 @@
 namespace tessera::sdk {
 inline namespace v1 {
 
-// A group of a transport that somebody else made, closed by the destructor. Every call throws Failure with that
+// A group of a transport that another plugin made, closed by the destructor. Every call throws Failure with that
 // transport's message.
 class InnerGroup {
  public:
@@ -218,7 +218,7 @@ class WrappedCollective : public Collective {
   std::unique_ptr<Group> connect(const tsr_rendezvous& where) override {
     return wrap(InnerGroup::connect(*inner_, where));
   }
-  // This one knows its waits if the inner one does.
+  // It knows its waits if the inner transport does.
   const void* extension(std::string_view id) const {
     return InnerGroup::waits_of(*inner_) == nullptr ? nullptr : waits_extension(id);
   }
