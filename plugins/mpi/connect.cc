@@ -78,7 +78,7 @@ std::unique_ptr<sdk::Group> Group::split(int32_t color, int32_t key, const sdk::
   return split(color, key, call, engine_.options());
 }
 
-// Every rank proposes a group id; each new group uses that of its rank 0.
+// Every rank proposes a group id; each new group uses the id of its rank 0.
 std::unique_ptr<Group> Group::split(int32_t color, int32_t key, const sdk::CollectiveCall& call,
                                     const EngineOptions& how) {
   struct Member {

@@ -37,7 +37,7 @@ struct PeerTransfer : sdk::PeerTransfer {
   // State of the transfer, set and used by the engine.
   int sending = 0;      // messages of `send`, without a copy, that are in flight; 1 if one is still to come
   int handing_out = 0;  // the same for the reduced block
-  int arriving = 0;     // messages still to arrive of what the other sends first
+  int arriving = 0;     // messages of the other's first send that have not arrived
   int results = 0;      // messages still to arrive of its reduced block
   bool heard = false;   // its header has arrived
   bool wants = false;   // it is ready to receive the reduced block

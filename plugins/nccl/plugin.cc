@@ -41,7 +41,7 @@ class Nccl : public sdk::Collective {
 }  // namespace
 }  // namespace tessera::nccl
 
-// Its priority is below that of transports for host memory; "auto" chooses it if tables are on its devices.
+// Its priority is below the transports for host memory; "auto" chooses it if tables are on its devices.
 TESSERA_PLUGIN("nccl", "0.1.0",
                tessera::sdk::component<tessera::nccl::Nccl>(
                    {.id = "nccl", .version = "0.1.0", .about = "NVIDIA's NCCL between GPUs", .priority = -10}));

@@ -42,7 +42,7 @@ char delimiter_in(const std::string& file, char own) {
   std::error_code ignored;
   try {  // a pipe can be read only once
     text.resize(std::filesystem::is_regular_file(file, ignored) ? TextFile(file).read(text.data(), kLongest) : 0);
-  } catch (const std::exception&) {  // open() says what is wrong
+  } catch (const std::exception&) {  // open() reports the error
     text.clear();
   }
   std::string_view line, rest = without_mark(text);

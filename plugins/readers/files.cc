@@ -42,7 +42,7 @@ void for_entries(const fs::path& folder, const Body& body) {
   if (error) fail(TSR_UNAVAILABLE, "cannot list the directory ", folder.native(), ": ", error.message());
 }
 
-// Collects the tables of a folder, and those of its key folders, into `out`.
+// Collects the tables of a folder and of its key folders into `out`.
 struct Collected {
   static constexpr int kDeepest = 16;  // bound on depth, because folders that are links may form circles
 

@@ -27,7 +27,7 @@ void copy_past_cache(char* to, const char* from, size_t bytes) {
     _mm_stream_si128(target + 2, c);
     _mm_stream_si128(target + 3, d);
   }
-  _mm_sfence();  // orders these stores like those of any other copy
+  _mm_sfence();  // orders these stores like the stores of any other copy
   std::memcpy(to + end, from + end, bytes - end);
 }
 

@@ -132,8 +132,8 @@ Task<> Door::examine(std::shared_ptr<TcpSocket> socket, Endpoint from) {
   Hello hello;
   try {
     const Mac mine = co_await proof_of(socket, hello);
-    // The guest is no stranger any more, who could be shown out to make room. It takes itself for admitted as soon as
-    // it has this side's proof. These few bytes fit into a new connection's buffer.
+    // The guest is admitted now, so the door must not close this connection to make room. It takes itself for admitted
+    // as soon as it has this side's proof. These few bytes fit into a new connection's buffer.
     inside_.remove(socket);
     co_await asio::async_write(*socket, asio::buffer(mine), use_awaitable);
   } catch (const Stranger& stranger) {

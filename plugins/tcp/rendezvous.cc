@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 
 // A message from rank 0 to the ranks that have arrived: this header, then `bytes` bytes.
 enum class NoticeKind : uint32_t {
-  kWaiting = 1,  // text to report if the deadline passes now: who has not arrived
+  kWaiting = 1,  // text to report if the deadline passes now: the ranks that have not arrived
   kMet = 2,      // the group's id, then one Address per rank, or only the teacher's
   kRefused = 3   // the reason why meeting is impossible, as text
 };
@@ -30,7 +30,7 @@ struct Notice {
   uint32_t bytes = 0;
   int32_t at_fault = -1;  // sdk::Blame::rank of a text
 };
-// Before its deadline, a waiting rank asks who is missing: by one byte, to which rank 0 answers with kWaiting.
+// Before its deadline, a waiting rank asks by one byte for the missing ranks. Rank 0 answers with kWaiting.
 constexpr std::chrono::seconds kAsksBefore{1};
 constexpr milliseconds kAsksEvery{100};
 // Time for the last notice, which all ranks that are not stopped take at once.

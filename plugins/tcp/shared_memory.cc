@@ -44,7 +44,7 @@ struct Offer {
   uint64_t badge_address = 0;
   Nonce nonce{};  // written in the memory, and badge of its process
 };
-// Sent by the higher rank: whether it sees that memory, what it has written there, and whether it can read the process.
+// The higher rank sends it: if it sees that memory, the value that it wrote there, and if it can read the process.
 struct Reply {
   uint32_t sees_it = 0;
   uint32_t reads_it = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // acme.through: a transport around another one, "acme.through(tcp)", which it hands every operation on to. The frame of
-// a codec (change what is sent before the inner operation starts, and what arrived after its wait) or of a tracer.
+// a codec (change data before the inner operation starts, and after its wait) or of a tracer.
 #include <tessera/sdk/wrapped.h>
 
 using namespace tessera::sdk;
@@ -13,7 +13,7 @@ class Through : public WrappedGroup {
 
   Work* all_to_all_v(const DLTensor& send, Counts out, const DLTensor& recv, Counts in,
                      const CollectiveCall& call) override {
-    // call.flags says whether values may lose precision (TSR_CALL_LOSSY); what is sent stays as it is until the wait.
+    // call.flags has TSR_CALL_LOSSY if values may lose precision. The sent data do not change before the wait.
     return then(inner().all_to_all_v(send, out, recv, in, call), [] { /* what arrived is there from here on */ });
   }
 };

@@ -11,7 +11,7 @@
 
 using namespace tessera::sdk;
 
-// The rows of a table with what the optimizer keeps for each.
+// The rows of a table, with the optimizer's states of each.
 struct Shard {
   int64_t rows, dim;
   std::vector<float> weights;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// acme.logs: text files with a row a line, "clicked=1 user=17 tags=3,4". The columns are those of the first line.
+// acme.logs: text files with one row per line, "clicked=1 user=17 tags=3,4". The first line has all columns.
 #include <glob.h>
 #include <tessera/sdk/draft/reader.h>
 #include <tessera/sdk/nearest.h>
@@ -63,7 +63,7 @@ class Selected {
   }
   template <class T>
   void number(std::string_view text, std::vector<T>& to) {
-    T& value = to.emplace_back();  // 0 where there is nothing
+    T& value = to.emplace_back();  // 0 if the row has no value
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (!text.empty() && (error != std::errc() || end != text.data() + text.size()))
       fail(TSR_INVALID_ARGUMENT, "column \"", want_.name, "\" has \"", text, "\", where a number is wanted");
@@ -79,7 +79,7 @@ class Selected {
 
 class Logs : public Reader {
  public:
-  // Finds the files, the columns, and blocks of whole lines of about so many bytes.
+  // Finds the files, the columns, and blocks of whole lines of about block_bytes bytes.
   void open(std::string_view path, int64_t block_bytes) override {
     find_files(std::string(path));
     columns_.clear(), blocks_.clear(), begins_.clear(), selected_.clear();

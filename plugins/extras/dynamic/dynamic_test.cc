@@ -284,7 +284,7 @@ void check_moves(const std::string& evict) {
   }
 }
 
-// A smaller table keeps those of each bucket that rank highest, in whatever order they arrive.
+// A smaller table keeps the highest-ranked ids of each bucket, in whatever order they arrive.
 void check_less_room(const std::string& evict) {
   Bed first(kAnyId, options_of(evict, 128, 0)), few(kAnyId, options_of(evict, 70, 0));
   std::mt19937_64 random(7);

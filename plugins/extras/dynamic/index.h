@@ -169,9 +169,9 @@ class Index {
   void expire_below(uint32_t step) { expired_below_ = std::max(expired_below_, step); }
   bool pinned(int64_t id) const { return std::binary_search(pinned_.begin(), pinned_.end(), id); }
 
-  // Finds a row for an id that has none and counts `sightings`: in an empty slot, or else that of the lowest-ranked id
-  // which this step has not seen. Returns kNone if there is none, or (TinyLFU) if that id counts more. `evicted` is set
-  // if the row belonged to another id.
+  // Finds a row for an id that has none and counts `sightings`: in an empty slot, or else in the slot of the
+  // lowest-ranked id which this step has not seen. Returns kNone if there is none, or (TinyLFU) if that id counts more.
+  // `evicted` is set if the row belonged to another id.
   uint32_t take(const Key& key, uint32_t step, uint32_t sightings, bool& evicted) {
     Place at = empty_slot(key);
     evicted = at.line == nullptr;

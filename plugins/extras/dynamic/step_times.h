@@ -12,7 +12,7 @@ class StepTimes {
   StepTimes() = default;
   explicit StepTimes(double seconds) : seconds_(seconds) {}
 
-  // The first step that is not too old; `time` is that of `step`, in seconds.
+  // The first step that is not too old; `time` is the time of `step`, in seconds.
   uint32_t first_young(uint32_t step, double time) {
     if (times_.empty() || time >= times_.back().time + seconds_ / kKept) times_.push_back({time, uint64_t{step}});
     while (times_.size() > 1 && times_[1].time <= time - seconds_) times_.pop_front();

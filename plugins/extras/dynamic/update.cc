@@ -60,7 +60,7 @@ void DynamicTables::backward(tsr_context* context, const tsr_backward& args, tsr
     if (places.evictions[static_cast<size_t>(feature.table)] != tables_[static_cast<size_t>(feature.table)].evictions())
       drop_evicted(batch, feature, places);
   }
-  // True if the gradient of a row that occurs once is that of its bag.
+  // True if a row that occurs once has the gradient of its bag.
   const bool plain = places.trains && max_gradient_ == 0 && batch.weights == nullptr && args.grad_weights == nullptr;
   for (size_t t = 0; t < tables_.size(); ++t) {
     shares_.clear();

@@ -290,7 +290,7 @@ void ManagedTable::import_rows(const tsr_rows& rows) {
   note_changes(mch_.evicted_rows());
   begin(mch_.entered_ids(), mch_.evicted_rows());
   mch_.remap(ids, own);
-  for (size_t i = 0; i < ids.size(); ++i) {  // its id is also that of empty slots
+  for (size_t i = 0; i < ids.size(); ++i) {  // this id also marks empty slots
     if (ids[i] == kSharedId) own[i] = mch_.shared_row();
   }
   note_changes(own);

@@ -433,7 +433,7 @@ tsr_kernel_stats Tier::stats(size_t t) const {
   out.evictions = counts.evictions;
   out.storage_reads = counts.reads;
   out.storage_writes = counts.writes;
-  if (t > 0) return out;  // the first table reports what they share
+  if (t > 0) return out;  // the first table reports the figures that the tables share
   const tsr_kernel_stats inner = inner_.stats();
   out.weight_bytes = inner.weight_bytes;
   out.state_bytes = inner.state_bytes;

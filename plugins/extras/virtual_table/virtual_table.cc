@@ -180,7 +180,7 @@ std::vector<int64_t> VirtualTables::lost_rows(const Kept& kept) const {
   return out;
 }
 
-// Undoes what was learnt for ids without a row (unless they share one) and for ids that have lost theirs.
+// Undoes updates for ids without a row (unless they share one) and for ids that have lost their rows.
 void VirtualTables::backward(tsr_context* context, const tsr_backward& args, tsr_stream stream) {
   for (const Kept& kept : reinterpret_cast<Context*>(context)->tables) {
     const VirtualTable& table = tables_[kept.table];

@@ -10,7 +10,7 @@
 
 namespace tessera_readers {
 
-// The type of one value: that of a column, or that of the items of its lists.
+// The type of one value of a column, or of one item of its lists.
 struct ArrowValues {
   enum class Storage {
     kNull,  // all values are missing

@@ -63,7 +63,7 @@ class ArrowColumn {
   Cell value_at(const ArrowArray& array, const ArrowValues& type, int64_t i, int64_t value) const;
   void append_cell(const Cell& cell);
   void append_digits(const std::string& digits);
-  // Appends a number as it is stored; that of a duration becomes seconds.
+  // Appends a number as it is stored; a duration becomes seconds.
   template <class V>
   void append_stored(V value);
   template <class V>

@@ -35,7 +35,7 @@ class HeadReader {
     return out;
   }
   std::string text() { return std::string(take(static_cast<size_t>(number()))); }
-  // A count, bounded by what the head can contain.
+  // A count, which is bounded by the size of the head.
   size_t count() {
     const int64_t out = number();
     if (out < 0 || static_cast<size_t>(out) > rest_.size()) wrong();

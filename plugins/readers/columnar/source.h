@@ -38,7 +38,7 @@ class ArrowSource {
 // Opens a file. Throws Failure with TSR_NOT_FOUND, TSR_INVALID_ARGUMENT or TSR_DATA_LOSS, naming the file.
 using ArrowOpener = std::function<std::unique_ptr<ArrowSource>(const std::string& path)>;
 
-// The files of an object store that a URL means, ascending: one, or those of a folder whose names end in one of
+// The files of an object store behind a URL, ascending: one file, or the files of a folder whose names end in one of
 // `endings`. Their names are URLs without keys and options. Throws Failure.
 using ArrowLister =
     std::function<std::vector<std::string>(const std::string& url, std::span<const std::string_view> endings)>;

@@ -21,7 +21,7 @@ class KeptLists {
   struct List {
     size_t cell;                             // index of an event's cell
     uint64_t pool = HistoryPicker::kNoPool;  // the events of this pool; kNoPool: of all pools
-    bool seen = false;                       // true: all events of the user, not only those of the history
+    bool seen = false;                       // true: all events of the user, not only events of the history
   };
 
   explicit KeptLists(const HistoryOptions& options);

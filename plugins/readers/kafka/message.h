@@ -14,7 +14,7 @@ namespace tessera_readers {
 
 class MessageRows {
  public:
-  // `fields` are those of CSV; empty: messages are JSON objects.
+  // `fields` are the names of CSV fields; empty: messages are JSON objects.
   MessageRows(std::vector<std::string> fields, char delimiter) : fields_(std::move(fields)), format_{delimiter} {}
 
   bool json() const { return fields_.empty(); }

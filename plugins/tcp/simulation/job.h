@@ -28,7 +28,7 @@ class Started {
   sdk::Work* work() const { return work_; }
   // The first difference between the data that came and the data sent; empty if there is none.
   std::string wrong() const;
-  // Overwrites the memory: others must not believe what they read from now on.
+  // Overwrites the memory, so others must not use data that they read from now on.
   void scribble();
 
  private:

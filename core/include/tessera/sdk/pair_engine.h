@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/pair_engine.h - makes a transport from links between pairs of ranks.
 //
-// A transport needs a Link (sdk/pair_link.h), which moves bytes between two ranks and notices if one is gone, and
-// a connect() that makes one to every other rank. PairGroup<Link> does the rest: all six operations, any number
-// of them in flight; deadlines, and names of late ranks; the first failure on all ranks with the same text;
-// abort, goodbye, a check that ranks make the same calls, and counters. Only split() is missing: it links the
-// members.
+// A transport needs a Link (sdk/pair_link.h), which moves bytes between two ranks and notices if one is gone, and a
+// connect() that makes one to every other rank. PairGroup<Link> does the rest: all six operations, any number of them
+// in flight; deadlines, and names of late ranks; the first failure on all ranks with the same text; abort, goodbye, a
+// check that ranks make the same calls, and counters. Only split() is missing: it links the members.
 //
 // There is no thread. start() sends what the links take at once. wait() sends and receives for all operations in flight
 // until its own is done: it spins for a moment, then sleeps in poll(). So while the caller computes, an operation

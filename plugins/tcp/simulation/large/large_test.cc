@@ -63,7 +63,7 @@ void check_healthy(int ranks) {
   for (const PathCost& cost : report.paths) EXPECT_LT(cost.seconds, 1) << cost.name;
 }
 
-// A rank hears of a failure from its near ranks, and asks few who is late.
+// A rank hears of a failure from its near ranks, and asks few ranks for the late one.
 void check_troubled(int ranks, Trouble trouble, const char* name) {
   const LargeReport report = run_large({.ranks = ranks, .trouble = trouble, .plan_bytes = 1000});
   EXPECT_EQ(report.problem, "");
