@@ -11,7 +11,7 @@ import tessera
 
 USERS, FILMS, DIM, BATCH, STEPS = 500, 300, 8, 64, 300
 
-group = tessera.ProcessGroup()  # the ranks that a launcher has started; alone it is one
+group = tessera.ProcessGroup()  # the ranks that a launcher has started; without a launcher, one rank
 tables = tessera.EmbeddingBagCollection(
     [tessera.EmbeddingBagConfig(USERS, DIM, "user"), tessera.EmbeddingBagConfig(FILMS, DIM, "film")],
     optimizer=tessera.Optimizer("exact_rowwise_adagrad", learning_rate=0.1),
