@@ -94,9 +94,10 @@ INSTANTIATE_TEST_SUITE_P(Gpu, TrainOnDevice, testing::Values(Case{kGpu, kGpu, kG
 std::string why_on_the_host(const std::string& layers) {
   const TestFolder folder;
   const std::string job(kConfig);
-  const size_t model = job.find("bottom_mlp"), tables = job.find("[table_defaults]");
-  const std::string config =
-      folder.write("job.toml", job.substr(0, model) + "type = \"graph\"\n" + layers + job.substr(tables));
+  const size_t model = job.find("model ="), after = job.find('\n', model), tables = job.find("[table_defaults]");
+  const std::string graph = "model = {embedding_dim = 16, type = \"graph\"}";
+  const std::string config = folder.write(
+      "job.toml", job.substr(0, model) + graph + job.substr(after, tables - after) + layers + job.substr(tables));
   const Finished done = run_tessera({"train", "--config", config, "--max-steps", "1", "--set",
                                      str_cat("job.device=", kGpu), "--set", str_cat("job.kernel_plugin=", kGpu),
                                      "--set", str_cat("plugins.path=[\"", TESSERA_EMULATOR_PLUGINS, "\"]"), "--set",

@@ -284,7 +284,7 @@ TEST_F(StepModelTest, TheBusiestHostDecidesBetweenHosts) {
     return rows - 1000 * 16 * 4 * 1e-9;  // to the other rank of the host
   };
   // Rank 0's rows for six ranks of other hosts take half of what two ranks with as much each would take.
-  EXPECT_NEAR(rows_across(1), 6 * 1000 * 16 * 4 / 2 * 1e-9, 1e-6);
+  EXPECT_NEAR(rows_across(1), 3 * 1000 * 16 * 4 * 1e-9, 1e-6);
   EXPECT_NEAR(rows_across(2), 6 * 1000 * 16 * 4 * 1e-9, 1e-6);
 }
 

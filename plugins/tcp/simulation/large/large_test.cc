@@ -58,8 +58,8 @@ void check_healthy(int ranks) {
   EXPECT_LE(path(report, "end").sent.messages, 2 * rounds);
   // The plan passes each rank at most once in a round. The other bytes are sizes and digests of all ranks.
   EXPECT_LE(path(report, "plan, fingerprints").sent.bytes,
-            rounds * static_cast<int64_t>(job.plan_bytes + 1000) + 40 * ranks);
-  EXPECT_LE(path(report, "save").sent.bytes, 40 * ranks + 1000 * rounds);
+            rounds * static_cast<int64_t>(job.plan_bytes + 1000) + int64_t{40} * ranks);
+  EXPECT_LE(path(report, "save").sent.bytes, int64_t{40} * ranks + int64_t{1000} * rounds);
   for (const PathCost& cost : report.paths) EXPECT_LT(cost.seconds, 1) << cost.name;
 }
 
