@@ -108,7 +108,9 @@ TEST(ManyRanks, AreToldOfAFailureByEachOther) {
   });
   for (int rank = 0; rank < kWorld; ++rank) {
     EXPECT_EQ(outcomes[rank].code, rank == 7 ? TSR_CANCELLED : TSR_ABORTED);
-    if (rank != 7) EXPECT_EQ(outcomes[rank].text, "tcp: rank 7 aborted: enough") << rank;
+    if (rank != 7) {
+      EXPECT_EQ(outcomes[rank].text, "tcp: rank 7 aborted: enough") << rank;
+    }
   }
 }
 
@@ -135,7 +137,9 @@ TEST(ManyRanks, NameTheOneThatNeverArrives) {
     if (rank != 1) connect(host, where, rank);
   });
   for (int rank = 0; rank < kWorld; ++rank) {
-    if (rank != 1) EXPECT_THAT(outcomes[rank].text, HasSubstr("rank 1 of 20 never arrived within 3 s")) << rank;
+    if (rank != 1) {
+      EXPECT_THAT(outcomes[rank].text, HasSubstr("rank 1 of 20 never arrived within 3 s")) << rank;
+    }
   }
 }
 
@@ -207,7 +211,9 @@ TEST(ManyRanks, MissTheOneThatClosedAfterABarrier) {
     for (int i = 0; i < 2; ++i) finish(group->barrier(call("step")));
   });
   for (int rank = 0; rank < kWorld; ++rank) {
-    if (rank != 9) EXPECT_THAT(outcomes[rank].text, HasSubstr("rank 9 ")) << rank;
+    if (rank != 9) {
+      EXPECT_THAT(outcomes[rank].text, HasSubstr("rank 9 ")) << rank;
+    }
   }
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(50));
 }
