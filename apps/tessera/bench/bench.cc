@@ -49,6 +49,11 @@ std::vector<std::string> text_list(const std::string& option, const std::string&
   return items;
 }
 
+void check_join(const std::string& join) {
+  if (join != "auto" && join != "always" && join != "never")
+    throw UsageError(str_cat("--join ", join, ": choose auto, always or never"));
+}
+
 std::vector<int64_t> integer_list(const std::string& option, const std::string& text, int64_t least) {
   std::vector<int64_t> numbers;
   for (const std::string& item : text_list(option, text)) {

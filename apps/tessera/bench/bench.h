@@ -66,6 +66,8 @@ bool parse(Options& options, const std::vector<std::string>& args, CommonOptions
 
 // Splits "a,b,c". Throws UsageError that names `option` for an empty list or item.
 std::vector<std::string> text_list(const std::string& option, const std::string& text);
+// Throws UsageError if `join` is no value of --join, which is that of comm.join_exchanges.
+void check_join(const std::string& join);
 // Splits "4096,2097152" into whole numbers of at least `least`.
 std::vector<int64_t> integer_list(const std::string& option, const std::string& text, int64_t least);
 

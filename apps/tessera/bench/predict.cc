@@ -293,8 +293,7 @@ bool parse_predict(const std::vector<std::string>& args, PredictBench* b) {
   if (launched && !b->config.empty()) throw UsageError("--config starts ranks itself: leave it out under a launcher");
   if (!launched && !b->network.empty())
     throw UsageError("--network is for ranks on several hosts, which a launcher starts");
-  if (b->join != "auto" && b->join != "always" && b->join != "never")
-    throw UsageError(str_cat("--join ", b->join, ": choose auto, always or never"));
+  check_join(b->join);
   if (!b->network.empty()) (void)network_of(b->network, 1);  // throws for nonsense
   return true;
 }

@@ -204,10 +204,7 @@ BenchRun bench_step(const std::vector<std::string>& args, const CommonOptions& c
   b.steps_per_round = 50;
   if (!parse(options, args, &b)) return {};
   (void)text_list("--optimizer", b.optimizer);  // throws for a list with an empty item
-  for (const std::string& join : text_list("--join", b.join)) {
-    if (join != "auto" && join != "always" && join != "never")
-      throw UsageError(str_cat("--join ", join, ": choose auto, always or never"));
-  }
+  for (const std::string& join : text_list("--join", b.join)) check_join(join);
   return [b] {
     run_bench(b.nproc, b.common.deadline_s(3600), [&](const RankEnvironment& where) { run_rank(b, where); });
     return 0;

@@ -434,12 +434,14 @@ JobSetup set_up_job(const Runtime& runtime, const Config& given, const TrainJobO
           .dense_rates = std::move(dense_rates)};
 }
 
+int64_t evaluation_batch(int64_t batch, const std::vector<TableConfig>& tables) {
+  const bool sequences = std::any_of(tables.begin(), tables.end(), [](const auto& t) { return t.pooling == "none"; });
+  return sequences ? batch : std::max<int64_t>(batch, 1024);
+}
+
 Evaluation evaluate(JobSetup& job, const Samples& samples) {
   const ProcessGroup& group = *job.group;
-  // A sample with sequences may have thousands of rows.
-  const bool sequences = std::any_of(job.data.tables.begin(), job.data.tables.end(),
-                                     [](const TableConfig& table) { return table.pooling == "none"; });
-  const int64_t batch = sequences ? job.config.data.batch : std::max<int64_t>(job.config.data.batch, 1024);
+  const int64_t batch = evaluation_batch(job.config.data.batch, job.data.tables);
   const bool spread = samples.streamed && group.world_size() > 1;  // without it, one rank would get a whole batch
   if (!job.vocabularies) job.vocabularies.emplace(job.data.data.encoding);
   UnknownIdCounter unknown = *job.vocabularies;

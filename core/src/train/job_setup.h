@@ -68,6 +68,9 @@ struct Evaluation {
   MetricValues metrics;
   std::vector<UnknownIds> unknown_ids;  // for columns with a vocabulary
 };
+// Returns how many samples an evaluation takes at once: `batch`, or 1,024 if that is more and no table has sequences. A
+// sample with sequences may have thousands of rows.
+int64_t evaluation_batch(int64_t batch, const std::vector<TableConfig>& tables);
 // Evaluates the model on these rows, by metrics.names. The result is rank 0's on all ranks. Collective.
 Evaluation evaluate(JobSetup& job, const Samples& samples);
 

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/test_refusal.h"
+#include "train/job_setup.h"
 #include "train/test_job.h"
 
 namespace tessera {
@@ -274,6 +275,12 @@ TEST_F(ValidatedJob, WhatCannotBeIsNamed) {
   EXPECT_THAT(refused({}, {"metrics.names=[\"gauc?key=c9\"]", "validation.monitor=\"gauc?key=c9\""}),
               HasSubstr("which is not a column of ids; the nearest is \"c"));
   EXPECT_THAT(refused({}, {"schedule.tables=[\"cosin\"]"}), HasSubstr("the nearest is \"cosine\""));
+}
+
+TEST(EvaluationBatch, IsTheJobsIfSamplesHaveSequences) {
+  EXPECT_EQ(evaluation_batch(32, {{.name = "a", .pooling = "sum"}}), 1024);
+  EXPECT_EQ(evaluation_batch(2000, {{.name = "a", .pooling = "sum"}}), 2000);
+  EXPECT_EQ(evaluation_batch(32, {{.name = "a", .pooling = "sum"}, {.name = "b", .pooling = "none"}}), 32);
 }
 
 }  // namespace
