@@ -15,16 +15,16 @@ using tessera::sdk::Value;
 
 constexpr const char* kName = "attention";
 constexpr int64_t kRowsOfATile = 32;
-constexpr double kBucketWidth = 0.301;  // of the natural logarithm, as in HSTU
+constexpr double kBucketWidth = 0.301;  // width of a bucket of ln(time), as in HSTU
 
-// The visible part of a tile's row: a range, and the row itself, which may be apart from it.
+// The columns of a tile that one of its rows sees: a range, and the row's own column, which may lie outside the range.
 struct Part {
   int64_t first, last, self;  // columns of the tile
   bool apart() const { return self >= last || self < first; }
   int64_t count() const { return last - first + (apart() ? 1 : 0); }
 };
 
-// Puts the value of the row itself behind the range while a loop runs over both, and back.
+// Moves the row's own value to the end of the range, so that one loop runs over both; the destructor moves it back.
 class Together {
  public:
   Together(const Part& part, float* row) : part_(part), row_(row), swaps_(part.apart() && part.self != part.last) {
@@ -56,7 +56,7 @@ TimeBuckets::TimeBuckets(int64_t count) : edges_(static_cast<size_t>(count) + 1)
   const auto bucket_of = [](double delta) { return std::floor(std::log(delta) / kBucketWidth); };
   for (size_t b = 1; b < edges_.size(); ++b) {
     const double about = std::exp(kBucketWidth * static_cast<double>(b));
-    if (about >= 9e18) {  // no time is so long
+    if (about >= 9e18) {  // beyond int64
       edges_[b] = UINT64_MAX;
       continue;
     }
@@ -129,7 +129,7 @@ void Attention::read_bias(tessera::sdk::Options& options) {
   next_times_ = times_ && options.flag("next_times", false);
   if (!times_) return;
   const int64_t buckets = options.integer("buckets", 128);
-  constexpr int64_t kMostBuckets = 1 << 20;  // more than any time needs
+  constexpr int64_t kMostBuckets = 1 << 20;  // int64 times fill fewer than 150
   if (buckets < 1 || buckets > kMostBuckets)
     fail(TSR_INVALID_ARGUMENT, "option \"buckets\" must be from 1 to ", kMostBuckets, ", not ", buckets);
   buckets_.emplace(buckets);
@@ -197,7 +197,7 @@ Visible Attention::visible(const Inputs& in, const Tile& tile) const {
   return {mask_, tile.count, in.targets.of(tile.sample)};
 }
 
-// The bucket of the time from row j to the row after i: an event is predicted when it happens.
+// The bucket of the time from row j to the row after i, because row i predicts that event at the event's time.
 int64_t Attention::bucket(const Inputs& in, const Tile& tile, int64_t i, int64_t j) const {
   int64_t then = 0;
   if (i + 1 < tile.count) {
@@ -251,7 +251,7 @@ Part part_of(const Visible& sees, int64_t i, int64_t first_key) {
   return {range.first - first_key, range.last - first_key, i - first_key};
 }
 
-// Calls body(j) for the columns of a row's part.
+// Calls body(column) for each column of the part.
 template <class Body>
 void for_part(const Part& part, const Body& body) {
   for (int64_t j = part.first; j < part.last; ++j) body(j);
@@ -260,7 +260,7 @@ void for_part(const Part& part, const Body& body) {
 
 }  // namespace
 
-// logits [rows, keys]: scale * q . k + bias. Those of invisible rows have no bias.
+// Computes logits [rows, keys]: scale * q . k + bias. The bias is added only for visible rows.
 void Attention::make_logits(const Inputs& in, const Tile& tile, const Visible& sees, float* logits) const {
   const int64_t width = in.key_width, keys = tile.keys();
   const float scale = scale_ != 0 ? static_cast<float>(scale_) : 1 / std::sqrt(static_cast<float>(width));
@@ -278,7 +278,8 @@ void Attention::make_logits(const Inputs& in, const Tile& tile, const Visible& s
   }
 }
 
-// weights [rows, keys], zero for invisible rows, may be the logits. Otherwise the logits become the slopes of silu.
+// Computes weights [rows, keys], zero for invisible rows. `weights` may be `logits`; if not, "silu" leaves its slopes
+// in `logits`.
 void Attention::weigh(const Tile& tile, const Visible& sees, float* logits, float* weights) const {
   const int64_t keys = tile.keys();
   const float each = kind_ == Kind::kSoftmax ? 1 : 1 / static_cast<float>(length_);
@@ -305,13 +306,14 @@ void Attention::weigh(const Tile& tile, const Visible& sees, float* logits, floa
 
 void Attention::drop(const ModuleCall& call, const Tile& tile, const float* from, float* to) const {
   for (int64_t i = 0; i < tile.rows(); ++i) {
-    const int64_t row = (tile.base + tile.begin + i) * heads_ + tile.head;  // not of the queries: "last_rows" has fewer
+    // Counts keys and not queries, which are fewer with "last_rows".
+    const int64_t row = (tile.base + tile.begin + i) * heads_ + tile.head;
     Dropper(call, static_cast<uint64_t>(row), dropout_)
         .drop(tile.first_key, tile.keys(), from + i * tile.keys(), to + i * tile.keys());
   }
 }
 
-// Turns the gradients of weights into those of logits.
+// Turns the gradients of the weights into gradients of the logits.
 void Attention::weigh_back(const Tile& tile, const Visible& sees, const Scratch& scratch) const {
   const int64_t keys = tile.keys();
   for (int64_t i = tile.begin; i < tile.end; ++i) {
@@ -363,7 +365,7 @@ void Attention::add_bias_gradients(const Inputs& in, const Tile& tile, const Vis
   }
 }
 
-// Adds the tasks' sums up, in their order.
+// Adds the partial sums to the gradients of the biases, in the order of samples and heads.
 void Attention::add_partial_sums(const Inputs& in, const float* positions, const float* times,
                                  const ModuleCall& call) const {
   float* of_positions = position_bias_ ? gradients_[0] : nullptr;
@@ -387,7 +389,7 @@ void Attention::back_tile(const ModuleCall& call, const Inputs& in, const Tile& 
   const int64_t m = tile.rows(), keys = tile.keys(), wide = in.v.width, width = in.value_width;
   const int64_t row = tile.queries + tile.begin, key = tile.base + tile.first_key, column = tile.head * width;
   const float* dout = grads.out + row * wide + column;
-  // A softmax's weights are needed below, and its logits are not. With other kinds it is the other way round.
+  // weigh_back() reads a softmax's weights and not its logits; for the other kinds it is the reverse.
   float* applied = drops(call) && kind_ == Kind::kSoftmax ? scratch.logits : scratch.weights;
   if (drops(call)) drop(call, tile, scratch.weights, applied);
   if (grads.v) {

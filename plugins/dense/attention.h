@@ -1,4 +1,4 @@
-// "attention": each row of a sequence gets a weighted sum of the rows of its sample that it sees.
+// "attention": each row of a sequence becomes a weighted sum of the rows of its sample that its mask shows.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace tessera_dense {
 
-// Buckets of the time between two rows, as HSTU counts them: min(count, floor(ln(max(|d|, 1)) / 0.301)).
+// Puts the time between two rows into a bucket by HSTU's formula: min(count, floor(ln(max(|d|, 1)) / 0.301)).
 class TimeBuckets {
  public:
   explicit TimeBuckets(int64_t count);
@@ -20,15 +20,15 @@ class TimeBuckets {
 
  private:
   std::vector<uint64_t> edges_;  // the smallest delta of each bucket
-  std::vector<uint8_t> guess_;   // by the bits of a delta: a bucket that is not too high
+  std::vector<uint8_t> guess_;   // by a delta's bit width, the bucket from which to search upwards
 };
 
-// Options: "heads" (1); "kind": "softmax", "silu" or "linear", of which the latter two divide by "length"; "scale" of
-// the products, by default 1 / sqrt(width of a head); "dropout" (0) of the weights; those of AttentionMask; "bias":
-// "none", "position", "time" or "both", with "length" rows and "buckets" (128). Inputs: queries, keys and values with
-// the same rows, or with "last_rows" queries only of each sample's last rows; then as the options say "times" of the
-// rows and "next_times" of the samples, integers, and "targets", which RowCounts reads. Parameters: "position_bias" [2
-// length - 1], "time_bias" [buckets + 1], which all heads share.
+// Options: "heads" (1); "kind": "softmax", "silu" or "linear"; the last two divide weights by "length"; "scale" of the
+// products, by default 1 / sqrt(width of a head); "dropout" (0) of the weights; the fields of AttentionMask; "bias":
+// "none", "position" for up to "length" rows, "time" with "buckets" (128), or "both". Inputs: queries, keys and values
+// with the same rows, or with "last_rows" only the queries of each sample's last rows. Further inputs if the options
+// need them: integer times of the rows, integer "next_times" of the samples, and "targets", which RowCounts reads.
+// Parameters, shared by all heads: "position_bias" [2 length - 1], "time_bias" [buckets + 1].
 class Attention : public tessera::sdk::Module {
  public:
   explicit Attention(const tessera::sdk::Setup& setup);
@@ -39,7 +39,7 @@ class Attention : public tessera::sdk::Module {
   void backward(const tessera::sdk::ModuleCall& call, tsr_module_context* context) override;
 
  private:
-  // A call's inputs. Rows of a head are `width` values of each row of a sequence.
+  // A call's inputs. `key_width` and `value_width` are the values that one head has of a row.
   struct Inputs {
     Sequence q, k, v;
     int64_t batch, key_width, value_width;
@@ -50,19 +50,19 @@ class Attention : public tessera::sdk::Module {
   struct Gradients {
     const float* out;
     float *q, *k, *v;
-    float *position_bias, *time_bias;  // partial sums of all tasks; NULL without a bias
+    float *position_bias, *time_bias;  // partial sums of each sample and head; unused without that bias
   };
-  // Some rows of a sample and head, and the rows that they see.
+  // Some rows of a sample for one head, and the range of keys that they see.
   struct Tile {
     int64_t sample, head;
-    int64_t base, count;          // the sample's first row in the keys, and its rows
-    int64_t queries;              // where the queries would have the sample's first row
-    int64_t begin, end;           // rows of the sample
-    int64_t first_key, last_key;  // [first, last) has all that they see
+    int64_t base, count;          // index of the sample's first key, and how many rows the sample has
+    int64_t queries;              // row r of the sample is query `queries` + r
+    int64_t begin, end;           // the tile has rows [begin, end) of the sample
+    int64_t first_key, last_key;  // [first_key, last_key) covers the rows that they see
     int64_t rows() const { return end - begin; }
     int64_t keys() const { return last_key - first_key; }
   };
-  // Memory of a thread: tiles of logits, weights and gradients.
+  // Each thread's memory for one tile.
   struct Scratch {
     float *logits, *weights, *gradients;
   };
@@ -73,7 +73,8 @@ class Attention : public tessera::sdk::Module {
   void check_lengths(const Inputs& in) const;
   Visible visible(const Inputs& in, const Tile& tile) const;
   int64_t bucket(const Inputs& in, const Tile& tile, int64_t i, int64_t j) const;
-  // Calls body(tile, scratch) for all tiles of all samples and heads; those of one sample and head are in order.
+  // Calls body(tile, visible, scratch) for all tiles of all samples and heads; those of one sample and head are in
+  // order.
   template <class Body>
   void for_tiles(const Inputs& in, const Body& body);
   void make_logits(const Inputs& in, const Tile& tile, const Visible& sees, float* logits) const;
@@ -82,7 +83,7 @@ class Attention : public tessera::sdk::Module {
   void add_bias_gradients(const Inputs& in, const Tile& tile, const Visible& sees, const float* dlogits,
                           const Gradients& grads) const;
   bool drops(const tessera::sdk::ModuleCall& call) const { return call.trains && dropout_ > 0; }
-  // Drops values of a tile [rows, keys], those of the same weights at each call of a step.
+  // Drops values of a tile [rows, keys]. Every call in a step drops the same weights.
   void drop(const tessera::sdk::ModuleCall& call, const Tile& tile, const float* from, float* to) const;
   void add_partial_sums(const Inputs& in, const float* positions, const float* times,
                         const tessera::sdk::ModuleCall& call) const;
@@ -94,8 +95,8 @@ class Attention : public tessera::sdk::Module {
   int64_t heads_;
   enum class Kind { kSoftmax, kSilu, kLinear };
   Kind kind_ = Kind::kSoftmax;
-  double scale_;    // 0: by the width
-  double dropout_;  // the share of weights that training drops
+  double scale_;    // 0: 1 / sqrt(width of a head)
+  double dropout_;  // probability that training drops a weight
   int64_t length_;
   AttentionMask mask_;
   bool position_bias_ = false, times_ = false, next_times_ = false, targets_ = false, last_rows_ = false;

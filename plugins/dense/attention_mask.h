@@ -1,4 +1,4 @@
-// Which rows of a sample an attention's row sees.
+// The mask of an attention: the rows of a sample that each of its rows sees.
 #pragma once
 
 #include <algorithm>
@@ -8,13 +8,13 @@ namespace tessera_dense {
 
 struct AttentionMask {
   bool causal = true;
-  int64_t window = -1;     // rows see at most so many rows back (and, if not causal, forward); -1: all
-  int64_t contextual = 0;  // rows in front that see each other and the history
-  int64_t full = 0;        // so many newest rows and the targets have no window
+  int64_t window = -1;     // a row sees at most this many rows back (and forward, if not causal); -1: all
+  int64_t contextual = 0;  // number of leading rows that see each other and the history
+  int64_t full = 0;        // the window does not limit the targets and this many rows before them; 0: it limits all
 };
 
-// The visible rows of one sample with `rows` rows, of which the last `targets` are candidates: they see the history and
-// themselves. Positions count the contextual rows as one, and all targets as one.
+// The visible rows of one sample of `rows` rows. The last `targets` rows are candidates, which see the history and
+// themselves. The contextual rows share one position, and so do the targets.
 class Visible {
  public:
   Visible(const AttentionMask& mask, int64_t rows, int64_t targets)

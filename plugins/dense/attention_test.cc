@@ -14,7 +14,7 @@ struct Shape {
   int64_t heads, key_width, value_width;
 };
 
-// A layer over noise, with queries, keys and values of such a shape.
+// Fills the layer's queries, keys and values with noise.
 void fill(Layer& layer, const Shape& shape) {
   ASSERT_EQ(layer.code, TSR_OK) << layer.error();
   const int64_t rows = shape.bounds.back();
@@ -27,7 +27,8 @@ void fill(Layer& layer, const Shape& shape) {
 using Weight = std::function<double(double logit)>;
 using Sees = std::function<bool(int64_t i, int64_t j)>;
 
-// Row i of sample `s` and head `h`: the sum of weight(scale * q k) v, divided by the sum of weights for a softmax.
+// Computes row i of sample `s` for head `h`: the sum of weight(scale * q k) v, divided by the sum of weights for a
+// softmax.
 std::vector<double> plain_row(const Layer& layer, const Shape& shape, size_t s, int64_t h, int64_t i, const Sees& sees,
                               double scale, const Weight& weight, bool softmax) {
   const int64_t base = shape.bounds[s], n = shape.bounds[s + 1] - base;
@@ -123,7 +124,7 @@ TEST(Attention, HasTheGradientsOfItsLoss) {
   }
 }
 
-// The sums of a task do not depend on others, nor on the thread that runs it.
+// A task's sums depend neither on other tasks nor on the thread that runs it.
 TEST(Attention, HasEqualBitsForAnyNumberOfThreads) {
   const auto step = [](uint32_t threads) {
     TestHost host(threads);
@@ -140,7 +141,7 @@ TEST(Attention, HasEqualBitsForAnyNumberOfThreads) {
   EXPECT_EQ(step(3), one);
 }
 
-// Queries of a sample's last rows give those rows of the whole. A sequence counts the targets.
+// With queries of only a sample's last rows, the output has the last rows of the whole. The targets are a sequence.
 TEST(Attention, ComputesOnlyTheLastRowsThatAreAsked) {
   TestHost host;
   const std::vector<int64_t> rows = {0, 5, 5, 6, 46}, asked = {0, 2, 2, 3, 38}, targets = {0, 1, 1, 1, 4};
@@ -155,7 +156,7 @@ TEST(Attention, ComputesOnlyTheLastRowsThatAreAsked) {
     whole.with_inputs({{46, 4}, {46, 4}, {46, 6}, {4, 2}});
     last.with_inputs({{38, 4}, {46, 4}, {46, 6}, {4, 2}});
     last.inputs[1] = whole.inputs[1], last.inputs[2] = whole.inputs[2], last.parameters = whole.parameters;
-    const auto behind = [&](size_t s) { return rows[s + 1] - asked[s + 1]; };  // from a row asked to its place
+    const auto behind = [&](size_t s) { return rows[s + 1] - asked[s + 1]; };  // row's index minus the query's
     for (size_t s = 0; s + 1 < rows.size(); ++s) {
       const float* from = whole.inputs[0].data.data() + 4 * (asked[s] + behind(s));
       std::copy_n(from, 4 * (asked[s + 1] - asked[s]), last.inputs[0].data.data() + 4 * asked[s]);
@@ -175,7 +176,7 @@ TEST(Attention, ComputesOnlyTheLastRowsThatAreAsked) {
   }
 }
 
-// With values of one, a row's sum is that of its weights, which are a tenth each.
+// If all values are 1, a row of the output is the sum of its weights, which are a tenth each.
 TEST(Attention, DropsWeightsWhileTraining) {
   TestHost host(2);
   constexpr int64_t kRows = 200;
@@ -189,11 +190,11 @@ TEST(Attention, DropsWeightsWhileTraining) {
   const std::vector<float> first = layer.output.data;
   int64_t kept = 0;
   for (const float sum : first) {
-    const float of_row = sum * 7.5F;  // each is divided by .75
+    const float of_row = sum * 7.5F;  // weights that were kept, each 0.1 / 0.75
     EXPECT_NEAR(of_row, std::round(of_row), 1e-4);
     kept += std::lround(of_row);
   }
-  EXPECT_NEAR(static_cast<double>(kept), 0.75 * 10 * kRows, 80);  // about four deviations
+  EXPECT_NEAR(static_cast<double>(kept), 0.75 * 10 * kRows, 80);  // about four standard deviations
   Layer last(host, "attention", R"({"causal": false, "dropout": 0.25, "last_rows": true})");
   fill(last, {bounds, 1, 2, 1});
   last.all_bounds[0] = few;

@@ -8,13 +8,13 @@
 
 namespace tessera_dense {
 
-// xhat = (x - mean) * inverse with inverse = 1 / sqrt(variance + eps), like PyTorch's SyncBatchNorm: variances are
-// biased, running variances are not. Sums are in double.
+// xhat = (x - mean) * inverse with inverse = 1 / sqrt(variance + eps), like PyTorch's SyncBatchNorm: the batch's
+// variance is biased, and the running variance is not. Sums are in double.
 class BatchStatistics {
  public:
   BatchStatistics(int64_t width, double eps, double momentum);
 
-  // Running means are in the first of a run's buffers.
+  // The first buffers of a run: running mean, running variance, and the number of batches.
   std::vector<tessera::sdk::Parameter> buffers() const;
   // Floats that a run keeps: the means, then the inverses, then the number of samples (0 for running means).
   int64_t kept() const { return 2 * width_ + 1; }
@@ -34,7 +34,7 @@ class BatchStatistics {
 
   int64_t width_;
   double eps_, momentum_;
-  std::vector<double> sums_;  // two per column, and a count
+  std::vector<double> sums_;  // two per column, then the number of samples
 };
 
 }  // namespace tessera_dense

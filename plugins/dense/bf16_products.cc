@@ -14,7 +14,7 @@ memory::desc matrix_of(int64_t rows, int64_t columns, bool transposed, int64_t s
   return {{rows, columns}, type, transposed ? memory::dims{1, stride} : memory::dims{stride, 1}};
 }
 
-// Runs body, and turns oneDNN's errors into ours.
+// Runs body, and turns oneDNN's errors into Failures.
 template <class Body>
 void with_dnnl(const Body& body) {
   try {
@@ -62,7 +62,7 @@ struct Bf16Products::Memory {
   Floats sums;
 };
 
-// Memory for the time of a call.
+// Takes memory that no call uses, or makes some, and gives it back when the call ends.
 class Bf16Products::Borrowed {
  public:
   explicit Borrowed(Bf16Products& from) : from_(from) {
@@ -168,7 +168,7 @@ void Bf16Products::multiply_rows(const Loops& loops, Shape shape, int64_t rows, 
     }
   }
   if (rows == 0) return;
-  // Zeros fill the last rows up.
+  // The last rows are too few: rows of zeros follow them.
   loops.to_bf16(rows * shape.k, x, rounded);
   std::fill_n(rounded + rows * shape.k, (least - rows) * shape.k, Bf16{0});
   float* const sums = (*own).sums.at_least(host_, least * shape.n);
@@ -179,7 +179,7 @@ void Bf16Products::multiply_rows(const Loops& loops, Shape shape, int64_t rows, 
   for (int64_t r = 0; r < rows; ++r) std::copy_n(sums + r * shape.n, shape.n, c + r * stride);
 }
 
-// Calls body(begin, size) for the parts of the rows [0, sums_of(k)), which depend only on k.
+// Calls body(begin, size) for each part of the rows [0, sums_of(k)). The parts depend only on k.
 template <class Body>
 void Bf16Products::for_sums(int64_t k, const Body& body) {
   constexpr int64_t kMost = 2048;
@@ -192,7 +192,7 @@ void Bf16Products::for_sums(int64_t k, const Body& body) {
 
 void Bf16Products::pack(const Loops& loops, int64_t k, int64_t n, int64_t first, const float* b, Bf16* to) const {
   static constexpr float kZeros[kColumns] = {};
-  constexpr int64_t kPairs = 16;  // of a block
+  constexpr int64_t kPairs = 16;  // pairs of rows in a block
   if (!packs_) {
     const int64_t count = std::min(kSumUnit, k - first) * n;
     loops.to_bf16(count, b + first * n, to + first * n);

@@ -18,7 +18,7 @@ namespace {
 using testing::HasSubstr;
 using namespace tessera_dense;
 
-// The order is that of dense.cc.
+// Has the order of the layers in dense.cc.
 std::vector<PrecisionCase> bf16_cases() {
   return {
       {"mlp", R"({"layers": [70, 300, 150, 1])", {{203, 70}}},
@@ -47,7 +47,7 @@ void run(Layer& layer, const PrecisionCase& c) {
   layer.step();
 }
 
-// All that a step gives.
+// The output of a step, and all gradients.
 std::vector<std::vector<float>> results_of(const Layer& layer) {
   std::vector<std::vector<float>> out = {layer.output.data};
   for (const Matrix& m : layer.grad_inputs) out.push_back(m.data);
@@ -74,7 +74,7 @@ TEST(Bf16, IsNearFloat32AndDiffersFromIt) {
     for (size_t k = 0; k < wanted.size(); ++k) {
       std::vector<float> difference = got[k];
       for (size_t i = 0; i < difference.size(); ++i) difference[i] -= wanted[k][i];
-      const double most = k == 0 ? 0.02 : 0.12;  // of gradients, because a ReLU may switch
+      const double most = k == 0 ? 0.02 : 0.12;  // gradients differ more, because a ReLU may switch
       EXPECT_LE(norm_of(difference), most * norm_of(wanted[k]) + 1e-6) << c.id << " " << c.options << " " << k;
     }
   }
@@ -171,7 +171,7 @@ TEST(Bf16, RefusesOtherWords) {
   EXPECT_THAT(layer.error(), HasSubstr("\"precision\" is \"fp16\", but must be float32, bfloat16 or int8"));
 }
 
-// Ends the process: 0 if the refusal names what is missing.
+// Exits with 0 if the refusal names the missing instructions.
 [[noreturn]] void ask_on_a_processor_without() {
   if (dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core) != dnnl_success) exit(2);
   TestHost host;

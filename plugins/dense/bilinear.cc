@@ -76,7 +76,7 @@ void Bilinear::backward(const tessera::sdk::ModuleCall& call, tsr_module_context
       if (dy) loops_.scale_both(b, grad[s], pointers_[2], turned + s * b, dy + s * b);
     }
   });
-  // Beside the heads, the sums over the batch that are the gradients of both linear terms.
+  // The last two tasks sum the gradients of the two linear terms over the batch; the others are the heads.
   one_by_one(host_, heads_ + 2, batch * (a + b) >= kValuesWorthAThread, [&](int64_t h) {
     if (h >= heads_) return add_linear(h == heads_ ? 0 : 2, h == heads_ ? a : b, batch, h == heads_ ? x : y, grad);
     const OneThread alone;

@@ -1,4 +1,4 @@
-// "bilinear": two vectors to one value.
+// "bilinear": computes one value from two vectors.
 #pragma once
 
 #include <vector>

@@ -16,7 +16,7 @@ void Chain::add(std::unique_ptr<Piece> piece, const std::string& prefix) {
   pieces_.push_back(std::move(piece));
 }
 
-// Keeps the state of each piece followed by its output, except for the last output.
+// The memory has the state of each piece, followed by its output; the place of the last output stays unused.
 int64_t Chain::kept(int64_t batch) const {
   int64_t floats = 0;
   for (const auto& piece : pieces_) floats += piece->kept(batch) + batch * piece->out();

@@ -11,7 +11,7 @@ using tessera::sdk::fail;
 using tessera::sdk::MlpLayers;
 using tessera::sdk::Setup;
 
-constexpr double kDiceEps = 1e-8;  // value of the paper
+constexpr double kDiceEps = 1e-8;  // as in the paper
 
 double positive(tessera::sdk::Options& options, const char* layer, const char* key, double otherwise) {
   const double value = options.number(key, otherwise);
@@ -53,8 +53,8 @@ void add_mlp(Chain& chain, const Setup& setup, const MlpLayers& shape, const std
     const int64_t width = shape.out(k);
     const std::string& activation = shape.activation(k);
     const std::string norm = k + 1 < shape.count() || activation != "none" ? shape.norm() : "none";
-    // Batch norm subtracts a bias in front of it together with the mean. The bias's gradient would be rounding noise,
-    // which an optimizer that scales gradients turns into steps.
+    // There is no bias before a batch norm, which would subtract it with the mean. The bias's gradient would be
+    // rounding noise, which an optimizer that scales gradients turns into steps.
     chain.add(make_linear(host, shape.in(k), width, shape.bias() && norm != "batch", precision, shape.init_std()),
               name);
     if (norm == "layer") chain.add(make_layer_norm(host, width, 1e-5), name + "norm.");
@@ -83,7 +83,7 @@ void ChainLayer::backward(const tessera::sdk::ModuleCall& call, tsr_module_conte
   const Context& kept = *contexts_.of(context);
   const float* x = joined_.rows_again(call, kept.joined);
   const float* dy = matrix_or_null(call.grad_outputs[0], call.batch, chain_.out(), name_);
-  if (dy == nullptr) {  // zeros, because batch norm sums over the ranks in any case
+  if (dy == nullptr) {  // go on with zeros, because a batch norm of other ranks waits for this one's sums
     float* zeros = zeros_.at_least(host_, call.batch * chain_.out());
     std::fill_n(zeros, call.batch * chain_.out(), 0.0f);
     dy = zeros;

@@ -41,7 +41,7 @@ class ChainLayer : public tessera::sdk::Module {
   void release(tsr_module_context* context) noexcept override { contexts_.give_back(context); }
 
  protected:
-  // `width` is that of all inputs together, which the option "inputs" lists.
+  // `width` is the sum of the inputs' widths, which the option "inputs" lists.
   ChainLayer(const tessera::sdk::Setup& setup, const char* name, int64_t width);
 
   Chain chain_;
@@ -61,9 +61,9 @@ class ChainLayer : public tessera::sdk::Module {
 
 // The sum of the option "inputs", which is required.
 int64_t needed_width(tessera::sdk::Options& options, const char* layer);
-// For a layer whose calls have no sums over ranks: throws Failure for batch norm and dice.
+// Throws Failure if the mlp has batch norm or dice, because the layer cannot sum over ranks.
 void refuse_sums(const tessera::sdk::MlpLayers& shape, const char* layer);
-// Adds the pieces of an mlp, with the precision of the options; the names of its parameters begin with `prefix`.
+// Adds the pieces of an mlp, with the precision of the options. The names of its parameters begin with `prefix`.
 void add_mlp(Chain& chain, const tessera::sdk::Setup& setup, const tessera::sdk::MlpLayers& shape,
              const std::string& prefix);
 
@@ -107,12 +107,13 @@ class Softmax : public ChainLayer {
  public:
   explicit Softmax(const tessera::sdk::Setup& setup);
 };
-// An mlp of any options but norm = "batch".
+// An mlp of any options except those that refuse_sums() refuses.
 class AnyMlp : public ChainLayer {
  public:
   AnyMlp(const tessera::sdk::Setup& setup, const tessera::sdk::MlpLayers& shape);
 };
-// An mlp whose default norm is "batch". It needs sums over ranks, a cost that other layers should not have.
+// "mlp_batch_norm": an mlp whose default norm is "batch". It is a layer of its own, because its flag makes the core
+// provide sums over ranks, a cost that other mlps should not have.
 class BatchNormMlp : public ChainLayer {
  public:
   static constexpr bool kPrecision = true;

@@ -138,13 +138,13 @@ void Sum::compute_back(const ModuleCall& call) {
 
 namespace {
 
-// to = the product of `first` and all inputs other than `but`.
+// to = the product of `first` and all inputs except input `without`.
 void multiply_all(tessera::sdk::Host host, const RowLoops& loops, const ModuleCall& call, int64_t n, const float* first,
-                  size_t but, float* to) {
+                  size_t without, float* to) {
   in_blocks(host, n, kValuesWorthAThread, [&](int64_t begin, int64_t end, int64_t) {
     const float* from = first + begin;
     for (size_t k = 0; k < call.inputs.size(); ++k) {
-      if (k == but) continue;
+      if (k == without) continue;
       loops.multiply(end - begin, from, input(call, k) + begin, 1, to + begin);
       from = to + begin;
     }
@@ -170,8 +170,8 @@ void Hadamard::compute_back(const ModuleCall& call) {
   }
 }
 
-// With s the sum of softplus(-x), the product is exp(-s), and its logit -ln(exp(s) - 1). Doubles keep s where it is
-// small.
+// Let s be the sum of softplus(-x). The product is exp(-s), and its logit is -ln(exp(s) - 1). s is a double, because a
+// float would lose the small terms of a small s.
 void LogitProduct::compute(const ModuleCall& call) {
   const int64_t n = size(call);
   float* to = matrix(call.outputs[0], call.batch, call.outputs[0].shape[1], "logit_product's output");
@@ -185,7 +185,7 @@ void LogitProduct::compute(const ModuleCall& call) {
   }
 }
 
-// The derivative by x is sigmoid(-x) / (1 - product).
+// The derivative with respect to x is sigmoid(-x) / (1 - product).
 void LogitProduct::compute_back(const ModuleCall& call) {
   const int64_t n = size(call), width = call.outputs[0].shape[1];
   const float* y = matrix(call.outputs[0], call.batch, width, "logit_product's output");

@@ -9,7 +9,7 @@
 
 namespace tessera_dense {
 
-// Backward needs only the inputs.
+// A layer whose backward needs only the inputs, so that forward keeps nothing.
 class Stateless : public tessera::sdk::Module {
  public:
   static constexpr bool kRowByRow = true;
@@ -43,7 +43,7 @@ class Concat : public Stateless {
   Joined joined_;
 };
 
-// "dropout": the inputs side by side, of which training drops values. Option "rate" (0.5).
+// "dropout": concatenates the inputs; training drops some of their values. Option "rate" (0.5).
 class Dropout : public Stateless {
  public:
   explicit Dropout(const tessera::sdk::Setup& setup);
@@ -61,7 +61,7 @@ class Dropout : public Stateless {
   Joined joined_;
 };
 
-// "split_columns": the columns of the inputs, side by side, as several outputs. Option "widths".
+// "split_columns": divides the columns of the concatenated inputs into outputs. Option "widths" lists their widths.
 class Split : public tessera::sdk::Module {
  public:
   static constexpr bool kRowByRow = true;
@@ -76,7 +76,7 @@ class Split : public tessera::sdk::Module {
   Joined joined_;
 };
 
-// "sum" and "product", element by element, of inputs with one width.
+// "sum" and "product" of the inputs, element by element. All inputs have the same width.
 class Elementwise : public Stateless {
  public:
   Elementwise(const tessera::sdk::Setup& setup, const char* layer);
@@ -106,7 +106,7 @@ class Hadamard : public Elementwise {
   void compute_back(const tessera::sdk::ModuleCall& call) override;
 };
 
-// "logit_product": the logit of the product of several probabilities, of which the inputs are logits, one value each.
+// "logit_product": the logit of the product of several probabilities. The inputs are their logits, of the same width.
 class LogitProduct : public Elementwise {
  public:
   explicit LogitProduct(const tessera::sdk::Setup& setup) : Elementwise(setup, "logit_product") {}
@@ -116,8 +116,8 @@ class LogitProduct : public Elementwise {
   void compute_back(const tessera::sdk::ModuleCall& call) override;
 };
 
-// "matmul": inputs [rows * dim] and [dim * columns], as matrices; their product, row by row. Options "dim", and
-// "transposed" (false): the second input is [columns * dim].
+// "matmul": the product of two matrices for each sample. A matrix is stored row by row; the inputs are [rows * dim] and
+// [dim * columns], the output [rows * columns]. Options "dim", and "transposed" (false): the second is [columns * dim].
 class Matmul : public Stateless {
  public:
   explicit Matmul(const tessera::sdk::Setup& setup);
@@ -137,8 +137,8 @@ class Matmul : public Stateless {
 };
 
 // "fm": ((sum of vectors)^2 - sum of squares) / 2, summed over elements, which is the sum of all pairs' dot products.
-// Vectors have `dim` values and follow each other over all inputs. The output is one value. Option "dim" (1): with 1,
-// every value is a vector, as in TorchRec's FactorizationMachine.
+// The concatenated inputs consist of vectors of `dim` values. The output is one value. Option "dim" (1): with 1, every
+// value is a vector, as in TorchRec's FactorizationMachine.
 class Fm : public Stateless {
  public:
   explicit Fm(const tessera::sdk::Setup& setup);

@@ -38,7 +38,7 @@ MatrixCross::MatrixCross(const tessera::sdk::Setup& setup)
   mark_int8(read_precision(setup.options), described_);
 }
 
-// Without a backward, only two layers of a block are kept, so that they stay in the caches.
+// Without a backward, only the values of two layers are kept for a block, so that they stay in the caches.
 void MatrixCross::forward(const tessera::sdk::ModuleCall& args, tsr_module_context** context) {
   const int64_t batch = args.batch, block = matrices_.block(batch);
   const bool infers = context == nullptr;
@@ -98,7 +98,7 @@ void MatrixCross::backward(const tessera::sdk::ModuleCall& args, tsr_module_cont
   matrices_.add_gradients(loops_, batch, gradients_);
 }
 
-// Runs samples [begin, end) back from the last layer to the first.
+// Computes the gradients of samples [begin, end), from the last layer to the first.
 void MatrixCross::back_through(const Way& way, int64_t batch, int64_t begin, int64_t end) const {
   const int64_t rows = end - begin, n = rows * width_, at = begin * width_;
   float *dout = dout_.data() + at, *dx0 = way.dx0 + at;
@@ -108,7 +108,7 @@ void MatrixCross::back_through(const Way& way, int64_t batch, int64_t begin, int
     const float* y = shape_.kept(way.saved.kept.data(), batch, k).y + at;
     const bool first = k + 1 == layers_;
     loops_.cross_back({n, first ? way.grad + at : dout, way.x0 + at, y, dy, dx0, first ? dout : nullptr});
-    // Added to the gradient that bypasses the layer.
+    // dout already has the gradient that bypasses the layer; the layer's own is added to it.
     if (low_rank_ > 0) {
       float* dv = inside.dv + begin * low_rank_;
       matrices_.multiply_back(loops_, up(k), rows, dy, dv, false);
@@ -125,7 +125,7 @@ MatrixCross::Inner MatrixCross::inner(int64_t batch, int64_t k) const {
   return {dy, dy + batch * width_};
 }
 
-// `parameters_` receives the gradients of the parameters.
+// Sets gradients_. At this point `parameters_` points to the gradients of the parameters.
 void MatrixCross::list_gradients(int64_t batch, const float* x0, const Context& saved) {
   gradients_.clear();
   for (int64_t k = 0; k < layers_; ++k) {
@@ -195,7 +195,7 @@ void VectorCross::backward(const tessera::sdk::ModuleCall& args, tsr_module_cont
   const float* kept = contexts_.of(context)->kept.data();
   parameter_data(args.parameters, parameters_, weights_);
   parameter_data(args.grad_parameters, parameters_, gradients_);
-  float* dx = grad_.at_least(host_, n);  // of the layer's output, later of its input
+  float* dx = grad_.at_least(host_, n);  // the gradient of a layer's output, later of its input
   std::copy_n(grad, n, dx);
   float* dx0 = joined_.gradient(args);
   if (dx0) std::fill_n(dx0, n, 0.0f);
@@ -204,7 +204,7 @@ void VectorCross::backward(const tessera::sdk::ModuleCall& args, tsr_module_cont
     const float *x = k == 0 ? x0 : kept + (k - 1) * n, *dots = kept + (layers_ - 1) * n + k * args.batch;
     for (int64_t s = 0; s < args.batch; ++s) {
       const int64_t at = s * width;
-      const float along = loops_.dot(width, dx + at, x0 + at);  // gradient of the dot product
+      const float along = loops_.dot(width, dx + at, x0 + at);  // gradient of x_k . k_k
       loops_.add_scaled(width, along, x + at, gradients_[at_weight]);
       loops_.add_scaled(width, 1, dx + at, gradients_[at_weight + 1]);
       if (dx0) loops_.add_scaled(width, dots[s], dx + at, dx0 + at);

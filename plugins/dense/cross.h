@@ -9,7 +9,7 @@
 
 namespace tessera_dense {
 
-// Kinds "full" and "low_rank".
+// Kinds "full" and "low_rank": x_{k+1} = x_0 * (W_k x_k + b_k) + x_k, where "low_rank" has U_k V_k for W_k.
 class MatrixCross : public tessera::sdk::Module {
  public:
   explicit MatrixCross(const tessera::sdk::Setup& setup);
@@ -29,11 +29,11 @@ class MatrixCross : public tessera::sdk::Module {
     Floats joined;  // several inputs, concatenated
   };
   using Kept = tessera::sdk::CrossLayers::Kept;
-  // The gradients of one layer's W x + b and V x.
+  // The gradients of W x + b and of V x in one layer.
   struct Inner {
     float *dy, *dv;
   };
-  // Memory for samples on their way back.
+  // The arguments of back_through() for the whole batch. `grad` is the gradient of the network's output.
   struct Way {
     const float *x0, *grad;
     float* dx0;  // written
@@ -56,7 +56,7 @@ class MatrixCross : public tessera::sdk::Module {
   ContextPool<Context> contexts_;
   Floats inner_, dout_, dx0_;
   std::vector<float*> parameters_;
-  std::vector<const float*> weights_, biases_;  // per matrix, per layer
+  std::vector<const float*> weights_, biases_;  // a weight per matrix, a bias per layer
   std::vector<Weights::Gradient> gradients_;
 };
 

@@ -137,8 +137,8 @@ void MixtureCross::backward_layer(const Back& back, int64_t batch, int64_t k) {
   add_weight_gradients(back, batch, k);
 }
 
-// Computes the gradients of u's sum, V x, C h and the gates' logits, which the weights' gradients need. `a` of forward
-// is already multiplied by its gate. Because a / gate would divide by 0 if a gate is 0, f of C h is recomputed.
+// Computes the gradients of the sum of u, of V x, of C h and of the gates' logits, which the weights' gradients need.
+// The `a` that forward keeps is multiplied by its gate, which may be 0, so that f(C h) is computed again.
 void MixtureCross::backward_rows(const Back& back, const LayerWeights& w, int64_t begin, int64_t rows) const {
   const int64_t from = begin * width_, at = begin * stacked_, n = rows * width_;
   const float *x0 = back.x0 + from, *gates = back.kept.gates + begin * experts_;
@@ -176,7 +176,7 @@ void MixtureCross::backward_rows(const Back& back, const LayerWeights& w, int64_
   multiply({'N', 'N', rows, width_, experts_, 1, dlogits, experts_, weights_.back(), width_, 1, dout, width_});
 }
 
-// Works matrix by matrix over the whole batch, so that results do not depend on threads.
+// Each task computes the gradient of one expert's matrices over the whole batch, so that threads do not change results.
 void MixtureCross::add_weight_gradients(const Back& back, int64_t batch, int64_t k) const {
   const LayerWeights g = layer(gradients_, k);
   const float* dy = dy_.data();

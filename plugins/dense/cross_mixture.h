@@ -27,7 +27,8 @@ class MixtureCross : public tessera::sdk::Module {
   void release(tsr_module_context* context) noexcept override { contexts_.give_back(context); }
 
  private:
-  // The state that a layer keeps from forward: its output, V x, C h, f of both, gates, and the sum with the bias.
+  // A layer's state from forward: its output, V x, C h, h and a (multiplied by its gate), the gates, and the sum with
+  // the bias.
   struct Kept {
     float *next, *v, *c, *h, *a, *gates, *sum;
   };
@@ -35,10 +36,10 @@ class MixtureCross : public tessera::sdk::Module {
     Floats kept;
     Floats joined;  // several inputs, concatenated
   };
-  // The state of backward for one layer.
+  // Arguments of backward for one layer.
   struct Back {
     const float *x0, *x;
-    float *dout, *dx0;  // of its output, later of its input; of x0
+    float *dout, *dx0;  // gradient of its output, later of its input; gradient of x0
     Kept kept;
   };
   struct LayerWeights {

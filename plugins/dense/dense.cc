@@ -40,7 +40,7 @@ const Loops& choose_loops() {
 const Int8Kernels& choose_int8() {
   const tessera::sdk::IsaVariant variants[] = {
 #if TESSERA_X86
-    // AVX-512 without VNNI runs the AVX2 variant, whose results are the same.
+    // A processor with AVX-512 but without VNNI runs the AVX2 variant, whose results are the same.
     {"avx512", &choose_loops() == &avx512::kLoops,
      __builtin_cpu_supports("avx512vnni") ? &avx512::kInt8Kernels : &avx2::kInt8Kernels},
     {"avx2", __builtin_cpu_supports("avx2") != 0, &avx2::kInt8Kernels},

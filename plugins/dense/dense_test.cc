@@ -46,7 +46,7 @@ TEST(Mlp, ParametersAndNames) {
   EXPECT_THAT(mlp.inits, ElementsAre(TSR_INIT_NORMAL, TSR_INIT_CONSTANT, TSR_INIT_NORMAL, TSR_INIT_CONSTANT));
   EXPECT_THAT(mlp.spreads, ElementsAre(std::sqrt(2.0 / 8), 0, std::sqrt(2.0 / 7), 0));
   EXPECT_THAT(Layer(host, "mlp", R"({"layers": [3, 5, 2], "init_std": 0.02})").spreads, ElementsAre(0.02, 0, 0.02, 0));
-  const char* other = R"({"layers": [3, 5, 2], "activation": "gelu", "init_std": 0.02})";  // which is not plain
+  const char* other = R"({"layers": [3, 5, 2], "activation": "gelu", "init_std": 0.02})";  // not a PlainMlp
   EXPECT_THAT(Layer(host, "mlp", other).spreads, ElementsAre(0.02, 0, 0.02, 0));
   EXPECT_THAT(Layer(host, "linear", R"({"inputs": [3], "init_std": 0.02})").spreads, ElementsAre(0.02, 0));
   EXPECT_EQ(Layer(host, "linear", R"({"inputs": [3], "init_std": 0})").code, TSR_INVALID_ARGUMENT);
@@ -63,7 +63,7 @@ TEST(Mlp, ForwardEqualsNaiveLoops) {
       for (size_t k = 0; k < 3; ++k) {
         y = naive_linear(y, batch, mlp.parameters[2 * k], mlp.parameters[2 * k + 1], k < 2 || relu);
       }
-      for (const bool keep : {false, true}) {  // two ways: with and without a backward to follow
+      for (const bool keep : {false, true}) {  // forward differs if a backward follows
         tsr_module_context* context = nullptr;
         ASSERT_EQ(mlp.forward(keep ? &context : nullptr), TSR_OK) << mlp.error();
         for (size_t i = 0; i < y.size(); ++i) EXPECT_NEAR(mlp.output.data[i], y[i], 1e-4 * (1 + std::abs(y[i])));
@@ -102,7 +102,7 @@ TEST(Mlp, GradientsByFiniteDifferences) {
   check_all_gradients(ending_in_relu);
 }
 
-// Threads share a narrow layer. No block has a single row, whose product oneDNN adds up in another order.
+// Several threads have work in a narrow layer. No block has a single row, whose product oneDNN sums in another order.
 TEST(Weights, BlocksOfNarrowLayers) {
   if (!tessera_dense::has_isa(dnnl_cpu_isa_avx512_core))
     GTEST_SKIP() << "without AVX-512, results depend on the blocks, which stay as they are";
@@ -115,8 +115,8 @@ TEST(Weights, BlocksOfNarrowLayers) {
   }
 }
 
-// Results are equal bit for bit, because blocks and tiles depend only on shapes. The shapes are large enough for
-// several of each.
+// Results are equal bit for bit, because blocks and tiles depend only on shapes. The shapes here are large enough for
+// several blocks and tiles.
 TEST(Layers, ThreadsChangeNothing) {
   struct Case {
     const char *id, *options;
@@ -218,7 +218,7 @@ int threads_of_this_process() {
   return count;
 }
 
-// Threads of oneDNN would spin next to the host's threads.
+// oneDNN must not start threads of its own, which would spin next to the host's threads.
 TEST(Layers, HaveNoThreadsButTheHostsAndLeaveOpenMPAlone) {
   const int before = omp_get_max_threads(), alone = threads_of_this_process();
   TestHost host(4);
@@ -279,7 +279,7 @@ TEST_P(NotANumber, PassesTheReluOfAnMlp) {
     std::fill(mlp.grad_output.data.begin(), mlp.grad_output.data.end(), 1.0f);
     ASSERT_EQ(mlp.backward(context), TSR_OK) << mlp.error();
   }
-  EXPECT_EQ(count_nan(mlp.grad_parameters[0]), 21);  // the column that the input is multiplied with
+  EXPECT_EQ(count_nan(mlp.grad_parameters[0]), 21);  // the column of weights that multiplies this input
   EXPECT_EQ(count_nan(mlp.grad_parameters[2]), 3 * 21);
   // PyTorch does the same: a ReLU whose output is NaN passes the gradient on. Here the gradient depends only on
   // weights, which are numbers.
@@ -377,7 +377,7 @@ TEST(DotInteraction, EqualsNaiveLoopsOnEveryInstructionSet) {
       ASSERT_EQ(layer.code, TSR_OK) << layer.error();
       for (const auto& [dim, features] : std::vector<std::pair<int64_t, int64_t>>{
                {16, 9}, {16, 26}, {7, 3}, {1, 1}, {64, 40}, {5, 0}, {33, 15}, {8, 16}}) {
-        layer.with_inputs({{37, dim}, {37, features * dim}});  // some samples in groups, some one by one
+        layer.with_inputs({{37, dim}, {37, features * dim}});  // runs some samples in groups, and some one by one
         ASSERT_EQ(layer.output.shape[1], dim + (features + 1) * features / 2);
         ASSERT_EQ(layer.forward(), TSR_OK) << layer.error();
         const std::vector<double> want = naive_interaction(layer, dim, features);

@@ -1,4 +1,4 @@
-// Compares Dice with its formula in double; tests refusals of activations.
+// Compares Dice with its formula in double, and tests which activations are refused.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -66,7 +66,7 @@ TEST(Dice, EvaluatesWithRunningStatistics) {
   EXPECT_EQ(dice.buffers[2].counts[0], 0) << "no batch was looked at";
 }
 
-// Finite differences of the formula in double; mean and variance depend on x.
+// Compares with finite differences of the formula in double, in which mean and variance depend on x.
 TEST(Dice, HasTheGradientsOfTheFormula) {
   TestHost host;
   Layer dice(host, "dice", R"({"inputs": [3]})");

@@ -61,7 +61,7 @@ Dropout::Dropout(const tessera::sdk::Setup& setup)
       rate_(read_rate(setup.options, "rate", 0.5)),
       joined_(setup.host, "dropout", needed_width(setup.options, "dropout")) {}
 
-// Inputs are dropped into their columns, and gradients out of them.
+// Forward writes each input to its columns of the output; `back` takes each input's gradient from those columns.
 void Dropout::pass(const tessera::sdk::ModuleCall& call, std::span<const DLTensor> parts, const DLTensor& whole,
                    bool back) const {
   const int64_t width = joined_.width_of(call);

@@ -1,4 +1,4 @@
-// Values that training drops: an element is set to 0 with some probability, and otherwise divided by one minus it.
+// Dropout: an element is set to 0 with probability `rate`, and otherwise divided by 1 - rate.
 #pragma once
 
 #include "loops.h"
@@ -9,9 +9,9 @@ namespace tessera_dense {
 // Reads the option `name`, a probability; throws Failure unless it is at least 0 and below 1.
 double read_rate(tessera::sdk::Options& options, const char* name, double otherwise);
 
-// Drops values with probability `rate`. Whether value i is dropped is a function of the call's seed and step, of
-// `stream`, which tells a layer's draws apart, and of i alone. So backward drops what forward has dropped, and nothing
-// is kept between them.
+// Drops values with probability `rate`. Only the call's seed and step, `stream` and i decide if value i is dropped; a
+// layer with several dropouts gives each its own stream. So backward drops the same values as forward, and nothing is
+// kept between them.
 class Dropper {
  public:
   Dropper(const tessera::sdk::ModuleCall& call, uint64_t stream, double rate);

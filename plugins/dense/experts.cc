@@ -9,7 +9,7 @@ using tessera::sdk::ModuleCall;
 using tessera::sdk::Setup;
 using tessera::sdk::Value;
 
-// Checks that the widths of inputs are those that the option "inputs" lists.
+// Checks the widths of the inputs against the option "inputs".
 void check_inputs(std::span<const Value> inputs, const std::vector<int64_t>& listed, const char* layer) {
   const std::vector<int64_t> widths = tessera::sdk::dense_widths(inputs, layer);
   if (widths.size() != listed.size())
@@ -256,7 +256,7 @@ std::vector<Value> Gate::outputs(std::span<const Value> inputs) const {
   return {Value{widths_[0]}};
 }
 
-// Keeps what the chain keeps, followed by its output.
+// The context has the state of the chain, followed by its output.
 void Gate::forward(const ModuleCall& call, tsr_module_context** context) {
   const int64_t n = call.batch * widths_[0];
   const float* x = input(call, 0, widths_[0]);

@@ -1,4 +1,4 @@
-// Layers that hold several chains, or weigh with one: experts, mixture, gate, projection.
+// Layers of several chains, and layers that multiply by gates: experts, mixture, gate, projection.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace tessera_dense {
 
-// Chains side by side, each over its own rows; the base of "experts", "gate" and "projection". Parameters are those of
-// the chains, in their order.
+// The base of "experts", "gate" and "projection": independent chains. Its parameters are those of the first chain, then
+// those of the next, and so on.
 class Branches : public tessera::sdk::Module {
  public:
   static constexpr bool kRowByRow = true;
@@ -25,8 +25,8 @@ class Branches : public tessera::sdk::Module {
   };
   explicit Branches(const tessera::sdk::Setup& setup) : host_(setup.host), loops_(choose_loops()) {}
   void add(Chain chain);
-  int64_t kept(int64_t batch) const;  // of all chains
-  // Runs chain `i`, whose memory follows that of the chains before it.
+  int64_t kept(int64_t batch) const;  // floats that all chains keep
+  // Runs chain `i`. `memory` has kept() floats, first those of chain 0.
   void forward_branch(size_t i, const tessera::sdk::ModuleCall& call, bool backward_follows, const float* x, float* y,
                       float* memory);
   void backward_branch(size_t i, const tessera::sdk::ModuleCall& call, const float* x, const float* dy, float* dx,
@@ -44,7 +44,7 @@ class Branches : public tessera::sdk::Module {
   std::vector<float*> pointers_, gradients_;
 };
 
-// "experts": several mlps over the same inputs, with concatenated outputs: [batch, experts * last width].
+// "experts": several mlps over the same inputs. The output concatenates theirs: [batch, experts * last width].
 class Experts : public EitherLayer {
  public:
   static constexpr bool kPrecision = true;
@@ -53,7 +53,7 @@ class Experts : public EitherLayer {
   explicit Experts(const tessera::sdk::Setup& setup);
 };
 
-// Only for linear layers with ReLU: each expert writes its columns of the output and adds to the inputs' gradient.
+// Experts of linear layers with ReLU. Each writes its columns of the output and adds to the inputs' gradient.
 class PlainExperts : public tessera::sdk::Module {
  public:
   PlainExperts(const tessera::sdk::Setup& setup, const tessera::sdk::MlpLayers& shape, int64_t count);
@@ -65,7 +65,7 @@ class PlainExperts : public tessera::sdk::Module {
 
  private:
   struct Context {
-    Floats kept;    // per stack
+    Floats kept;    // of all stacks, one after the other
     Floats joined;  // several inputs, concatenated
   };
   int64_t all() const { return std::ssize(stacks_) * stacks_[0].shape().output(); }
@@ -95,7 +95,7 @@ class AnyExperts : public Branches {
   Floats rows_, dx_;
 };
 
-// "projection": maps each input by its own matrix to `width` values, concatenated: [batch, inputs * width].
+// "projection": maps each input to `width` values by a matrix of its own, and concatenates: [batch, inputs * width].
 class Projection : public Branches {
  public:
   static constexpr bool kPrecision = true;
@@ -111,8 +111,8 @@ class Projection : public Branches {
   Floats rows_;
 };
 
-// "gate": x [batch, w], the first input, times scale * mlp(the other inputs), element by element. A single input gates
-// itself.
+// "gate": multiplies the first input, [batch, w], by scale * mlp(the other inputs), element by element. A single input
+// gates itself.
 class Gate : public Branches {
  public:
   static constexpr bool kPrecision = true;
@@ -125,7 +125,7 @@ class Gate : public Branches {
  private:
   std::vector<int64_t> widths_;
   float scale_;
-  bool sigmoid_;    // the chain then ends before it
+  bool sigmoid_;    // the gate ends with a sigmoid, which is not in the chain
   Joined signals_;  // all inputs except the first, or the only one
   Floats dgate_;
 };

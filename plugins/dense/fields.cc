@@ -10,7 +10,7 @@ using tessera::sdk::ModuleCall;
 using tessera::sdk::Setup;
 using tessera::sdk::Value;
 
-constexpr float kSlope = 0.01f;  // of leaky_relu
+constexpr float kSlope = 0.01f;  // slope of leaky_relu below 0
 
 const float* field_input(const ModuleCall& call, size_t i) {
   return matrix(call.inputs[i], call.batch, call.inputs[i].shape[1], "a layer's input");
@@ -275,7 +275,7 @@ void NumericEmbedding::compute_back(const ModuleCall& call) {
       loops_.add_scaled(buckets_, dp[k], h, gradients_[1] + square + k * buckets_);
       loops_.add_scaled(buckets_, dp[k], pointers_[1] + square + k * buckets_, dh);
     }
-    // h has the sign of what leaky_relu took.
+    // h can stand for leaky_relu's input, because it has the same sign.
     loops_.activate_back(Activation::kLeakyRelu, buckets_, kSlope, h, dh, dh);
     loops_.add_scaled(buckets_, x[i], dh, gradients_[0] + j * buckets_);
     if (dx) dx[i] = loops_.dot(buckets_, dh, pointers_[0] + j * buckets_);

@@ -1,5 +1,5 @@
-// Layers over fields: a value [batch, fields * dim] is a matrix [fields, dim] of each sample, a row for each feature.
-// Every layer here has the option "dim", and backward computes again what it needs from the inputs.
+// Layers over fields: a value [batch, fields * dim] is a matrix [fields, dim] for each sample, with a row per feature.
+// Every layer here has the option "dim". Backward recomputes everything from the inputs.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,7 @@ namespace tessera_dense {
 class FieldLayer : public Stateless {
  protected:
   FieldLayer(const tessera::sdk::Setup& setup, const char* layer);
-  // Fields of a width; refuses one that is no multiple of "dim".
+  // The number of fields in a value of this width; throws Failure if it is not a multiple of "dim".
   int64_t fields_of(int64_t width) const;
 
   tessera::sdk::Host host_;
@@ -38,8 +38,8 @@ class FieldLinear : public FieldLayer {
   std::vector<float*> pointers_, gradients_;
 };
 
-// "field_products": for each field of the first input and each of the second, their product, element by element. With
-// "later", both inputs have the same number of fields, and only pairs i < j count.
+// "field_products": the product, element by element, of each field i of the first input and each field j of the second.
+// With "later", both inputs have the same number of fields, and only pairs i < j count.
 class FieldProducts : public FieldLayer {
  public:
   explicit FieldProducts(const tessera::sdk::Setup& setup);
@@ -60,7 +60,7 @@ class FieldProducts : public FieldLayer {
   bool later_;
 };
 
-// "field_sum": the sum of each field's dim values, or with "mean" (false) their mean.
+// "field_sum": the sum of each field's dim values, or their mean if "mean" (false) is set.
 class FieldSum : public FieldLayer {
  public:
   explicit FieldSum(const tessera::sdk::Setup& setup);
@@ -73,7 +73,7 @@ class FieldSum : public FieldLayer {
   Joined joined_;
 };
 
-// "field_scale": each field of the first input times its value of the second, [batch, fields].
+// "field_scale": multiplies each field of the first input by its value in the second, [batch, fields].
 class FieldScale : public FieldLayer {
  public:
   explicit FieldScale(const tessera::sdk::Setup& setup);
@@ -84,8 +84,8 @@ class FieldScale : public FieldLayer {
   void compute_back(const tessera::sdk::ModuleCall& call) override;
 };
 
-// "numeric_embedding": AutoDis (Guo et al., 2021). Every number x gets the mean of "buckets" learnt rows of its own,
-// weighed by softmax(z / temperature), where h = leaky_relu(x w) and z = W h + skip * h. Parameters, of n numbers:
+// "numeric_embedding": AutoDis (Guo et al., 2021). Each of the n input columns has "buckets" learnt rows. A number x
+// becomes their sum weighted by softmax(z / temperature), where h = leaky_relu(x w) and z = W h + skip * h. Parameters:
 // "weight" [n, buckets], "mix.weight" [n, buckets, buckets], "rows" [n, buckets, dim].
 class NumericEmbedding : public FieldLayer {
  public:
@@ -96,7 +96,7 @@ class NumericEmbedding : public FieldLayer {
  private:
   void compute(const tessera::sdk::ModuleCall& call) override;
   void compute_back(const tessera::sdk::ModuleCall& call) override;
-  // Sets h and p, each of "buckets" values, of the number x in column j.
+  // Computes h and the softmax p, each of "buckets" values, for the number x in column j.
   void weigh(int64_t j, float x, float* h, float* p) const;
 
   int64_t buckets_;

@@ -6,7 +6,7 @@
 namespace tessera_dense::avx2 {
 namespace {
 
-// Four bytes as 16-bit integers, four times.
+// Widens four bytes to 16-bit integers, and repeats them four times.
 inline __m256i spread(const uint8_t* x) {
   int32_t four;
   std::memcpy(&four, x, sizeof(four));
@@ -14,8 +14,8 @@ inline __m256i spread(const uint8_t* x) {
 }
 
 // Loops over sums are unrolled, because compilers otherwise keep the array in memory.
-// Sums of kRows rows and 16 outputs; `step` bytes of w are from one group to the next. Products of 16-bit integers are
-// added up in 32 bits, because those of 8-bit integers would saturate.
+// Computes sums for kRows rows and 16 outputs; consecutive groups of w are `step` bytes apart. Products of 16-bit
+// integers are summed in 32 bits, because the instruction for 8-bit integers would saturate.
 template <int kRows>
 void sixteen(const uint8_t* x, int64_t groups, const int8_t* w, int64_t step, int32_t* sums, int64_t stride) {
   __m256i acc[kRows][4];

@@ -6,7 +6,7 @@ namespace {
 // sums [rows, 16 * vectors] = x [rows, 4 * groups] times the transpose of a panel w.
 void tile(int64_t rows, int64_t vectors, const uint8_t* x, int64_t groups, const int8_t* w, int32_t* sums) {
   const int64_t columns = 16 * vectors;
-  // Weights of a group, one after the other for all outputs, are read by all rows.
+  // The weights of a group, widened once for all rows: of_group[k] has input k's weight for each output.
   int16_t of_group[4][64];
   for (int64_t i = 0; i < rows * columns; ++i) sums[i] = 0;
   for (int64_t g = 0; g < groups; ++g, w += columns * 4) {

@@ -14,7 +14,7 @@ int64_t padded(int64_t out) { return (out + kVector - 1) / kVector * kVector; }
 
 }  // namespace
 
-// Memory for the time of a call.
+// Takes memory that no call uses, or makes some, and gives it back when the call ends.
 class Int8Products::Borrowed {
  public:
   explicit Borrowed(Int8Products& from) : from_(from) {
@@ -64,7 +64,7 @@ void Int8Products::pack(size_t i, int64_t in, int64_t out, const float* w) {
 }
 
 void Int8Products::multiply(size_t i, int64_t rows, const float* x, float* y, int64_t stride) {
-  constexpr int64_t kMost = 96;  // rows that stay in the caches with a panel
+  constexpr int64_t kMost = 96;  // rows that fit into the caches together with a panel
   const Matrix& m = matrices_[i];
   const int64_t groups = groups_of(m.in), bytes = groups * kGroup;
   const Borrowed own(*this);

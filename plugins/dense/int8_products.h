@@ -1,8 +1,8 @@
 // Matrix products whose inputs are rounded to 8 bits. Sums are exact integers, so a row's result is the same on every
 // processor, and depends neither on the other rows nor on threads.
 //
-// A matrix [out, in] has a scale for each output. A row of x has one scale, from its own largest value: rows without
-// negative values take 0 to 255, and others -127 to 127, stored as 1 to 255.
+// A matrix [out, in] has a scale for each output. A row of x has one scale, from its own largest magnitude: a row
+// without negative values is rounded to 0 to 255, and any other to -127 to 127, stored as 1 to 255.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +15,24 @@
 namespace tessera_dense {
 
 struct Int8Row {
-  float scale;   // NaN: the row has a value that is not finite, and so are its results
+  float scale;   // NaN if the row has a value that is not finite; its results are then NaN
   int32_t zero;  // the integer that stands for 0: 0 or 128
 };
 
 struct Int8Product {
-  int64_t rows, groups, out;  // groups: of 4 inputs
+  int64_t rows, groups, out;  // a group is 4 inputs
   const uint8_t* x;           // [rows, 4 * groups]
   const Int8Row* of_rows;
-  const int8_t* w;      // as Int8Products::pack() writes it
+  const int8_t* w;      // in the layout of Int8Products::pack()
   const float* scales;  // [out]
-  const int32_t* sums;  // [out]: of the weights of an output
+  const int32_t* sums;  // [out]: the sum of an output's rounded weights
   float* y;
-  int64_t stride;  // of y
+  int64_t stride;  // floats from one row of y to the next
 };
 
 // Functions compiled for one instruction set.
 struct Int8Kernels {
-  // to [rows, stride] is x [rows, in] rounded, with zeros beyond `in`.
+  // Writes x [rows, in], rounded, to `to` [rows, stride], with zeros beyond `in`.
   void (*round_rows)(int64_t rows, int64_t in, const float* x, int64_t stride, uint8_t* to, Int8Row* of_rows);
   void (*multiply)(const Int8Product& product);
 };
@@ -51,7 +51,7 @@ class Int8Products {
  public:
   explicit Int8Products(tessera::sdk::Host host) : host_(host), kernels_(choose_int8()) {}
 
-  // Wider products could overflow their sums; narrower ones take as long as the rounding.
+  // Wider sums could overflow; for narrower products, rounding takes as long as it saves.
   static bool rounds(int64_t in, int64_t out) { return in >= 32 && out >= 32 && in <= (int64_t{1} << 16); }
 
   // Adds a matrix [out, in], or replaces matrix `i`.
@@ -77,7 +77,7 @@ class Int8Products {
   const Int8Kernels& kernels_;
   std::vector<Matrix> matrices_;
   std::mutex lock_;
-  std::vector<std::unique_ptr<Rows>> free_;  // memory of calls that are over
+  std::vector<std::unique_ptr<Rows>> free_;  // memory that no call uses
 };
 
 }  // namespace tessera_dense

@@ -18,7 +18,7 @@ namespace {
 using testing::HasSubstr;
 using namespace tessera_dense;
 
-constexpr double kTolerance = 0.05;  // of the largest output, which the roundings of all layers may move
+constexpr double kTolerance = 0.05;  // relative to the largest output, for the rounding in all layers
 
 std::vector<PrecisionCase> int8_cases() {
   return {
@@ -36,7 +36,7 @@ std::vector<PrecisionCase> int8_cases() {
   };
 }
 
-// The largest difference of two layers' outputs, as a share of the largest value.
+// The largest difference between two layers' outputs, relative to the largest value.
 double difference(const Layer& a, const Layer& b) {
   double most = 0, worst = 0;
   for (size_t i = 0; i < a.output.data.size(); ++i) {
@@ -98,7 +98,7 @@ TEST(Int8Layers, RefuseToTrain) {
 
 class Int8Sums : public testing::Test {
  protected:
-  // Checks rows of `in` values against sums of integers made one by one.
+  // Checks rows of `in` values against plain sums of integers.
   void check(int64_t rows, int64_t in, int64_t out, float least) {
     SCOPED_TRACE(testing::Message() << rows << " x " << in << " x " << out);
     Noise noise;

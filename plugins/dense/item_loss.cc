@@ -25,7 +25,7 @@ void check_side(const Value& value, const Value& like, bool floats, const char* 
 
 float number_at(const DLTensor& tensor, int64_t i) { return tessera::sdk::data_as<float>(tensor)[i]; }
 
-// ln q: given, or of a number that counts.
+// ln q: a float is the logarithm itself, and an integer is a count.
 float log_q_at(const DLTensor& tensor, int64_t i) {
   if (is_float(tensor.dtype)) return number_at(tensor, i);
   return std::log(static_cast<float>(std::max<int64_t>(integer_at(tensor, i), 1)));
@@ -135,7 +135,7 @@ std::vector<Value> ItemLoss::outputs(std::span<const Value> inputs) const {
 void ItemLoss::take(const ModuleCall& call) {
   width_ = call.inputs[0].shape[1];
   choose_rows(call);
-  if (call.grad_outputs.empty()) count_items(call);  // in forward
+  if (call.grad_outputs.empty()) count_items(call);  // only in forward
   const auto rows = std::ssize(rows_);
   float *states = states_.at_least(host_, rows * width_), *items = item_rows_.at_least(host_, rows * width_);
   const float* from = matrix(call.inputs[0], call.inputs[0].shape[0], width_, "the states");
@@ -191,7 +191,7 @@ void ItemLoss::count_items(const ModuleCall& call) {
   float* fresh = fresh_counts_.at_least(host_, counted_);
   std::fill_n(fresh, counted_, 0.0f);
   for (const Row& row : rows_) {
-    (void)counted_log_q(call, row.id);  // refuses other ids
+    (void)counted_log_q(call, row.id);  // throws Failure for an id that is not counted
     ++fresh[row.id];
   }
   int64_t size = counted_;
@@ -255,14 +255,14 @@ void ItemLoss::leave_out() {
         fail(TSR_INVALID_ARGUMENT, kItemLoss, " of gbce has ", row.negatives,
              " negatives for an item, but with items = ", items_, " there are only ", items_ - 1,
              " others: set items to the number of items, or draw fewer negatives");
-      // A logistic loss of a row without a negative would only push its item up.
+      // Without a negative, a logistic loss would only raise the item's score.
       if (!softmax_ && row.negatives == 0 && group.end > group.begin) row.weight = 0;
     }
   }
 }
 
-// The mean over the samples of all ranks is the mean over all rows. Outside training, a sample's value is the mean
-// over its own rows.
+// In training, factors make the mean over the samples of all ranks equal the mean over all rows. Otherwise a sample's
+// value is the mean over its own rows.
 void ItemLoss::weigh(const ModuleCall& call) {
   std::array<double, 2> sums = {0, static_cast<double>(call.batch)};
   for (const Row& row : rows_) sums[0] += row.weight;
@@ -331,7 +331,7 @@ void ItemLoss::logits(const Group& group, int64_t first, int64_t last, float* z)
   }
 }
 
-// The factor of the item's part in a logistic loss.
+// The factor of the item's term in a logistic loss: gbce reduces it.
 float ItemLoss::item_share(const Row& row) const {
   if (items_ == 0) return 1;
   const double alpha = static_cast<double>(row.negatives) / static_cast<double>(items_ - 1);

@@ -1,4 +1,4 @@
-// The loss of the next item: rows of a sequence against the rows of items.
+// The loss of predicting the next item: compares rows of a sequence with the rows of items.
 #pragma once
 
 #include <optional>
@@ -15,9 +15,9 @@ namespace tessera_dense {
 // Positions of ids among candidates. Ids may repeat.
 class IdIndex {
  public:
-  // `ids` must not change meanwhile.
+  // `ids` must outlive the index, or the next take(), unchanged.
   void take(const std::vector<int64_t>& ids);
-  // Calls body(candidate) for each one in [first, last) with this id.
+  // Calls body(candidate) for each candidate in [first, last) with this id.
   template <class Body>
   void each(int64_t id, int64_t first, int64_t last, const Body& body) const {
     auto at = std::lower_bound(order_.begin(), order_.end(), id, [&](int64_t c, int64_t i) { return of(c) < i; });
@@ -32,11 +32,11 @@ class IdIndex {
   std::vector<int64_t> order_;  // candidates by ascending id
 };
 
-// "item_loss": each row q of a sequence of states is compared with the row of its item and with rows of candidates, by
+// "item_loss": compares each row q of a sequence of states with the row of its item and with rows of candidates, by
 // z = q . row / temperature. Inputs: states, the items' rows, candidates' rows (unless "negatives" is "in_batch"), the
-// items' ids, the candidates' ids; then, if the option asks for them, weights of the rows, and the logarithm of how
-// often an item is drawn (floats, or integers that count it) for the items and the candidates. States may also have
-// one row for each sample. With "split", each rank has other candidates. docs/layers.md has the options and formulas.
+// items' ids, the candidates' ids. With "weights", a weight of each row follows; with "log_q", ln q of the items and of
+// the candidates, as floats or as counts (integers). States may also have one row for each sample. With "split", each
+// rank has other candidates. docs/layers.md has the options and formulas.
 class ItemLoss : public tessera::sdk::Module {
  public:
   static constexpr uint32_t kFlags = TSR_MODULE_SUMS_OVER_RANKS;
@@ -51,11 +51,11 @@ class ItemLoss : public tessera::sdk::Module {
 
  private:
   enum class Shared { kBatch, kSample, kRow, kInBatch };
-  // Numbers of the inputs that a call may have after the states and the items' rows; 0: it has none.
+  // Indices of the inputs that a call may have after the states and the items' rows; 0: it lacks that input.
   struct Places {
     size_t candidates = 0, ids = 0, candidate_ids = 0, weights = 0, log_q = 0, candidate_log_q = 0, count = 0;
   };
-  // A row that counts. Its loss times `factor` is a part of its sample's value.
+  // A row with a loss. Its loss times `factor` is added to its sample's value.
   struct Row {
     int64_t row, sample;
     double weight, factor;
@@ -67,13 +67,13 @@ class ItemLoss : public tessera::sdk::Module {
     int64_t first, last, begin, end;
   };
   struct Context {
-    std::vector<double> factors;  // of the rows
-    AllRows all;                  // of a softmax; without "split" log_sums alone, of this rank's rows
+    std::vector<double> factors;  // Row::factor of each row
+    AllRows all;                  // for a softmax; without "split", only log_sums of this rank's rows
   };
-  // Gradients that are written, besides those of the states; all NULL in forward.
+  // Gradients other than those of the states.
   struct Back {
-    const float* grads = nullptr;  // of the outputs
-    float* candidates = nullptr;   // NULL: not wanted
+    const float* grads = nullptr;  // gradients of the outputs, read
+    float* candidates = nullptr;   // gradients of the candidates' rows, written; NULL if not wanted
   };
 
   void place_inputs();
@@ -92,19 +92,19 @@ class ItemLoss : public tessera::sdk::Module {
   float item_logit(int64_t i) const;
   void run_softmax(const tessera::sdk::ModuleCall& call, AllRows* all);
   void run_softmax_back(const tessera::sdk::ModuleCall& call, const Back& back, const AllRows& all);
-  // Logistic losses, or their gradients.
+  // These compute logistic losses, or with `back` their gradients.
   int64_t rows_at_once(const Group& group) const;
   int64_t scratch_of(const Group& group) const;
   void run_logistic(const Back* back);
   void run_group(const Group& group, const Back* back, float* scratch);
-  // Rows [first, last) of a group: their losses, or the gradients of their logits and what follows for each row.
+  // Computes the losses of a group's rows [first, last), or with `back` the gradients of logits, states and items.
   void run_rows(const Group& group, int64_t first, int64_t last, const Back* back, float* z);
-  // Writes z of the item, and then those of the candidates.
+  // Writes for each row the logit z of its item, then those of the candidates.
   void logits(const Group& group, int64_t first, int64_t last, float* z) const;
   float loss_of(const Row& row, int64_t width, float* z) const;
   void gradients_of(const Row& row, int64_t width, float scale, float* z) const;
   float item_share(const Row& row) const;
-  // The loss with candidates of all ranks, and its gradients.
+  // True if the softmax has the candidates of all ranks.
   bool combines(const tessera::sdk::ModuleCall& call) const { return split_softmax_ && call.sums_over_ranks(); }
   CandidatesHere here() const;
   void give_back(const tessera::sdk::ModuleCall& call) const;
@@ -114,9 +114,9 @@ class ItemLoss : public tessera::sdk::Module {
   Shared shared_ = Shared::kBatch;
   bool softmax_, last_, drop_, weights_, log_q_, correct_item_;
   float scale_;      // 1 / temperature
-  double t_ = 0;     // of gbce; 0: bce
-  int64_t items_;    // of gbce
-  int64_t counted_;  // items whose numbers are counted for log_q; 0: none
+  double t_ = 0;     // option "t" of gbce; 0 for other losses
+  int64_t items_;    // option "items" of gbce; 0 for other losses
+  int64_t counted_;  // ids below this are counted for log_q; 0: the layer does not count
   Places places_;
   std::vector<tessera::sdk::Parameter> buffers_;
   ContextPool<Context> contexts_;
@@ -124,15 +124,15 @@ class ItemLoss : public tessera::sdk::Module {
   std::optional<SplitSoftmax> split_softmax_;  // with "split"
 
   // The call in progress.
-  int64_t width_ = 0, count_ = 0;  // of candidates
+  int64_t width_ = 0, count_ = 0;  // width of a row, number of candidates
   const float* candidates_ = nullptr;
   std::vector<Row> rows_;
   std::vector<Group> groups_;
-  std::vector<float> losses_, log_q_of_;  // of rows_; of candidates
-  std::vector<int64_t> ids_, row_ids_;    // of candidates; of rows_, with "split"
-  std::vector<float> row_factors_;        // gradients of the rows' losses, of a softmax
+  std::vector<float> losses_, log_q_of_;  // for each of rows_; for each candidate
+  std::vector<int64_t> ids_, row_ids_;    // for each candidate; for each of rows_, with "split"
+  std::vector<float> row_factors_;        // for a softmax, the gradients of the rows' losses
   IdIndex index_;
-  LeftOut left_out_;  // of rows_; positions count from the group's first candidate
+  LeftOut left_out_;  // for each of rows_; positions count from the group's first candidate
   Floats states_, item_rows_, grad_states_, grad_items_, scratch_, fresh_counts_;  // the first four: [rows_, width_]
 };
 

@@ -14,7 +14,7 @@ constexpr const char* kItemRanks = "item_ranks";
 constexpr int64_t kSamplesTogether = 64;     // samples whose scores are one product
 constexpr int64_t kScoresAtOnce = 16 << 20;  // in memory
 
-// The integers of each sample: those of an input, which is a sequence or has one each; or copies, with offsets.
+// The ids of each sample: from an input, which is a sequence or has one id per sample, or from vectors with offsets.
 struct SampleIds {
   SampleIds(const ModuleCall& call, size_t i) : input(&call.inputs[i]), samples(call.batch) {
     if (!call.offsets.empty() && call.offsets[i].data != nullptr) offsets = offsets_of(call, i, kItemRanks);
@@ -46,8 +46,8 @@ struct ItemRanks::Work {
   SampleIds items, seen;  // unless seen_, nobody reads `seen`
   const float* states;    // a row for each sample
   const float* candidates;
-  int64_t count, width;  // of candidates
-  // Items whose rank is asked for: the last one of a sample, or all.
+  int64_t count, width;  // number of candidates, width of their rows
+  // Index of the sample's first item to rank: the last item, or with `all` the first.
   int64_t first_item(int64_t sample, bool all) const {
     return all ? items.begin(sample) : std::max(items.begin(sample), items.end(sample) - 1);
   }
@@ -57,8 +57,8 @@ struct ItemRanks::Work {
 struct ItemRanks::Gathered {
   std::vector<int64_t> items, item_bounds = {0}, seen, seen_bounds = {0};
   std::vector<float> states;
-  int64_t first_sample = 0, first_item = 0;  // of this rank
-  int64_t most_candidates = 0;               // of a rank
+  int64_t first_sample = 0, first_item = 0;  // the first ones of this rank
+  int64_t most_candidates = 0;               // the most that a rank has
 };
 
 ItemRanks::ItemRanks(const tessera::sdk::Setup& setup) : host_(setup.host) {
@@ -123,7 +123,7 @@ void ItemRanks::score(const Work& work, int64_t first, int64_t last, float* scor
   };
   if (work.count > 1) return product(work.candidates, work.count, scores);
   if (work.count == 0) return;
-  // oneDNN adds in another order if a matrix has one column. The bits must be those that a larger block has.
+  // oneDNN sums a single column in another order. Two columns give the same bits as a larger block.
   std::vector<float> twice(work.candidates, work.candidates + work.width), both(static_cast<size_t>(last - first) * 2);
   twice.insert(twice.end(), work.candidates, work.candidates + work.width);
   product(twice.data(), 2, both.data());
@@ -174,7 +174,7 @@ void ItemRanks::rank_alone(const Work& work, float* out) {
 
 void ItemRanks::gather(const ModuleCall& call, const Work& own, Gathered* all) {
   const auto world = static_cast<size_t>(call.world_size()), rank = static_cast<size_t>(call.rank());
-  // Each sample has the number of its items, the number of those it has seen, and all of these.
+  // Each sample sends the number of its items, the number of ids that it has seen, the items, and the seen ids.
   std::vector<double> asked;
   for (int64_t s = 0; s < own.items.samples; ++s) {
     const int64_t first = own.first_item(s, all_), begin = seen_ ? own.seen.begin(s) : 0;
@@ -213,7 +213,7 @@ void ItemRanks::gather(const ModuleCall& call, const Work& own, Gathered* all) {
   sum_over_ranks(call, all->states);
 }
 
-// The rank that has an item's row tells its score to all, and each counts its own candidates before it.
+// The rank that has an item's row sends its score to all ranks, and each counts its own candidates before the item.
 void ItemRanks::rank_together(const ModuleCall& call, const Work& own, float* out) {
   Gathered all;
   gather(call, own, &all);
@@ -226,13 +226,13 @@ void ItemRanks::rank_together(const ModuleCall& call, const Work& own, float* ou
   const int64_t samples = work.items.samples;
   const int64_t blocks = std::max<int64_t>(1, kScoresAtOnce / kSamplesTogether / (all.most_candidates + 1));
   std::vector<double> counts(all.items.size());
-  std::vector<float> scored;  // of each item in memory: 1 if a rank has it, and its score
+  std::vector<float> scored;  // two per item of the current samples: 1 if a rank has it, and its score
   std::vector<float> kept(all.items.size());
   for (int64_t begin = 0; begin < samples; begin += blocks * kSamplesTogether) {
     const int64_t end = std::min(samples, begin + blocks * kSamplesTogether), first_item = work.items.begin(begin);
     float* scratch = scratch_.at_least(host_, (end - begin) * work.count);
     scored.assign(static_cast<size_t>((work.items.begin(end) - first_item) * 2), 0.0f);
-    // Calls body(item, id, sample, scores) for the items in memory.
+    // Calls body(item, id, sample, scores) for the items of samples [begin, end).
     const auto each = [&](bool first_time, const auto& body) {
       in_blocks(host_, end - begin, kSamplesTogether, [&](int64_t first, int64_t last, int64_t) {
         const OneThread alone;

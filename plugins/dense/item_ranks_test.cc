@@ -1,4 +1,4 @@
-// Ranks of items whose candidates several ranks hold together.
+// item_ranks with candidates that are divided among several ranks.
 #include <gmock/gmock.h>
 
 #include <barrier>
@@ -14,7 +14,7 @@ using testing::HasSubstr;
 constexpr int kThreeRanks = 3;
 constexpr int64_t kRankedItems = 200, kStateWidth = 5;
 
-// Threads that are ranks.
+// Sums over ranks that are threads of this process.
 class SummingRanks {
  public:
   static tsr_code add_up(void* self, const DLTensor* inout, tsr_error*) {
@@ -58,7 +58,7 @@ struct ItemTable {
   std::vector<std::vector<float>> rows;
 };
 
-// Numbers of which many are equal if `coarse`, and so are scores.
+// Random numbers. If `coarse`, they are whole, so that many scores are equal.
 std::vector<float> numbers(Noise& noise, bool coarse) {
   std::vector<float> out;
   for (int64_t i = 0; i < kStateWidth; ++i) out.push_back(coarse ? std::round(noise.next()) : noise.next());
@@ -73,7 +73,7 @@ std::vector<Sample> samples_of(Noise& noise, bool coarse) {
     s.state = numbers(noise, coarse);
     s.items.resize(static_cast<size_t>(below(noise, 4)));
     s.seen.resize(static_cast<size_t>(below(noise, 9)));
-    for (int64_t& id : s.items) id = below(noise, kRankedItems + 20);  // 0 and some others are no candidates
+    for (int64_t& id : s.items) id = below(noise, kRankedItems + 20);  // a few, like 0, are no candidates
     for (int64_t& id : s.seen) id = below(noise, kRankedItems + 20);
   }
   return out;
@@ -132,7 +132,7 @@ TEST_P(ItemRanks, AreTheSameIfRanksDivideTheCandidates) {
     ASSERT_GT(*std::max_element(whole.output.data.begin(), whole.output.data.end()), 100);
 
     SummingRanks ranks;
-    const int64_t blocks[] = {0, 1, 1, kRankedItems};  // one item is an edge of products
+    const int64_t blocks[] = {0, 1, 1, kRankedItems};  // a rank with one candidate is a special case of score()
     const int64_t shares[] = {0, 97, 97, 150};         // the second rank has no samples, and so no candidates
     std::vector<std::vector<float>> outputs(kThreeRanks);
     std::vector<std::thread> running;

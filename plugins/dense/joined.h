@@ -1,4 +1,4 @@
-// A layer of one vector accepts any number of inputs and treats them as concatenated, in their order.
+// The inputs of layers that take one vector: such a layer accepts any number of inputs and concatenates them in order.
 #pragma once
 
 #include <numeric>
@@ -9,9 +9,8 @@
 
 namespace tessera_dense {
 
-// Returns true if no gradient comes back to a layer with one output: the core passes a gradient without data, which
-// means zeros. The inputs' gradients are then zeros, which are written here, and nothing is added to those of the
-// parameters.
+// Returns true if a layer's only output has no gradient: the core then passes a gradient without data, which means
+// zeros. In that case it has written zeros to the inputs' gradients, and the parameters' gradients stay as they are.
 inline bool nothing_comes_back(const tessera::sdk::ModuleCall& call) {
   if (call.grad_outputs[0].data != nullptr) return false;
   for (const DLTensor& t : call.grad_inputs) {
@@ -24,7 +23,7 @@ inline bool nothing_comes_back(const tessera::sdk::ModuleCall& call) {
 inline void copy_columns(int64_t rows, int64_t width, const float* from, int64_t stride, float* to, int64_t to_stride) {
   for (int64_t s = 0; s < rows; ++s) std::copy_n(from + s * stride, width, to + s * to_stride);
 }
-// The same on the host's threads.
+// Does the same on the host's threads.
 inline void copy_columns(tessera::sdk::Host host, int64_t rows, int64_t width, const float* from, int64_t stride,
                          float* to, int64_t to_stride) {
   in_row_blocks(host, rows, width, [&](int64_t begin, int64_t end) {
@@ -34,7 +33,7 @@ inline void copy_columns(tessera::sdk::Host host, int64_t rows, int64_t width, c
 
 class Joined {
  public:
-  // `width` is that of all of them together; 0 accepts any. Inputs before `first` do not count.
+  // `width` is the sum of the inputs' widths; 0 accepts any. Only inputs from `first` on are concatenated.
   Joined(tessera::sdk::Host host, std::string layer, int64_t width, size_t first = 0)
       : host_(host),
         layer_(std::move(layer)),
@@ -43,7 +42,7 @@ class Joined {
         first_(first) {}
 
   int64_t width() const { return width_; }
-  // The width of these inputs together. Inputs of width 0, which the caller does not know yet, fit everything.
+  // The sum of the inputs' widths. A width of 0 is not known yet, and is accepted.
   int64_t width_of(std::span<const tessera::sdk::Value> inputs) const {
     const std::vector<int64_t> widths = tessera::sdk::dense_widths(inputs, layer_.c_str());
     if (widths.empty()) tessera::sdk::fail(TSR_INVALID_ARGUMENT, layer_, " takes at least one input, not 0");
@@ -68,7 +67,7 @@ class Joined {
     return width;
   }
 
-  // [batch, width]: the only input, or a copy of all in `memory`.
+  // Returns [batch, width]: the only input, or a copy of all inputs in `memory`.
   const float* rows(const tessera::sdk::ModuleCall& call, Floats& memory) const {
     const float* const all = place(call, memory);
     if (!one(call))
@@ -76,7 +75,7 @@ class Joined {
                     [&](int64_t begin, int64_t end) { join(call, memory, begin, end); });
     return all;
   }
-  // The same, but rows of several inputs are copied later, by join() of all blocks.
+  // Does the same, but copies nothing: if there are several inputs, call join() for all rows, block by block.
   const float* place(const tessera::sdk::ModuleCall& call, Floats& memory) const {
     const int64_t width = width_of(call);
     if (one(call)) return matrix(call.inputs[first_], call.batch, width, what_.c_str());
@@ -97,11 +96,12 @@ class Joined {
     }
   }
   const float* rows(const tessera::sdk::ModuleCall& call) { return rows(call, rows_); }
-  // For backward: the rows that rows() gave to the forward with this memory.
+  // For backward: returns the rows that forward got from rows() with this memory.
   const float* rows_again(const tessera::sdk::ModuleCall& call, const Floats& memory) const {
     return one(call) ? matrix(call.inputs[first_], call.batch, width_of(call), what_.c_str()) : memory.data();
   }
-  // The buffer for the gradient of rows(); NULL if no input's gradient is wanted. Call give() afterwards.
+  // Returns the buffer for the gradient of rows(), or NULL if no input's gradient is wanted. After writing it, call
+  // give(), which copies it to the inputs' gradients.
   float* gradient(const tessera::sdk::ModuleCall& call) {
     const auto wanted = [](const DLTensor& t) { return t.data != nullptr; };
     const auto gradients = call.grad_inputs.subspan(first_);
@@ -114,7 +114,7 @@ class Joined {
     if (!one(call))
       in_row_blocks(host_, call.batch, width_of(call), [&](int64_t begin, int64_t end) { give(call, begin, end); });
   }
-  // The same of rows [begin, end). [any-thread]
+  // Does the same for rows [begin, end). [any-thread]
   void give(const tessera::sdk::ModuleCall& call, int64_t begin, int64_t end) const {
     if (one(call)) return;
     const int64_t width = width_of(call);
@@ -137,7 +137,7 @@ class Joined {
   Floats rows_, gradient_;
 };
 
-// A call's inputs that are joined, and whose gradients are given, block by block, while the rows are in the caches.
+// Joins a call's inputs and gives their gradients block by block, while the rows are in the caches.
 struct JoinedBlocks {
   void join(int64_t begin, int64_t end) const { joined.join(call, memory, begin, end); }
   void give(int64_t begin, int64_t end) const { joined.give(call, begin, end); }

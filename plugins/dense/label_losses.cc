@@ -156,7 +156,7 @@ double SoftmaxCrossEntropy::sample(const Samples& in, int64_t s, double grad, fl
   for (int64_t c = 0; c < in.width; ++c) sum += std::exp(x[c] - largest);
   const double log_sum = largest + std::log(sum);
   const size_t at = label(in, s);
-  double loss = 0, all = 0;  // all: the factors of -log p together
+  double loss = 0, all = 0;  // all: the sum of the factors of -log p
   for (int64_t c = 0; c < in.width; ++c) {
     const auto k = static_cast<size_t>(c);
     const double factor = weight(k) * (smoothing_ / static_cast<double>(in.width) + (k == at ? 1 - smoothing_ : 0.0));
@@ -228,7 +228,7 @@ void Jrc::gradient(const Samples& in, const float* grad, float* out) {
     for (const int y : {0, 1}) {
       const auto value = [&](size_t i) { return double{in.values[2 * order_[i] + y]}; };
       const double among = log_sum_exp(first, last, value);
-      double all = 0;  // the gradients of the samples with this label
+      double all = 0;  // the sum of the gradients of the samples with this label
       for (size_t i = first; i < last; ++i) all += in.labels[order_[i]] == static_cast<float>(y) ? grad[order_[i]] : 0;
       for (size_t i = first; i < last; ++i) {
         const int64_t s = order_[i];

@@ -1,4 +1,4 @@
-// Losses of a prediction and a label, some of them among the samples of one group. Labels get no gradient.
+// Losses of a prediction and a label; some compare the samples of a group. Labels get no gradient.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace tessera_dense {
 
-// A loss without state: inputs are a prediction [batch, width], a label [batch, 1] and, if it compares samples, their
+// A loss without state. Inputs: a prediction [batch, width], a label [batch, 1] and, if it compares samples, their
 // groups, integer [batch, 1].
 class LabelLoss : public tessera::sdk::Module {
  public:
@@ -22,9 +22,9 @@ class LabelLoss : public tessera::sdk::Module {
     const float *values, *labels;
     const DLTensor* groups;  // NULL: none
   };
-  // `width`: values per sample that it takes; 0: two or more.
+  // `width`: values of a prediction; 0: two or more.
   LabelLoss(const char* loss, int64_t width, bool groups) : loss_(loss), width_(width), groups_(groups) {}
-  // Fails unless every label is 0 or 1.
+  // Throws Failure unless every label is 0 or 1.
   void check_binary(const Samples& in) const;
   // Writes one value for each sample.
   virtual void values(const Samples& in, float* out) = 0;
@@ -39,7 +39,7 @@ class LabelLoss : public tessera::sdk::Module {
   bool groups_;
 };
 
-// "hinge": max(0, margin - t x), t = 1 for the label 1 and -1 for 0. Option "margin" (1).
+// "hinge": max(0, margin - t x), where t is 1 for label 1 and -1 for label 0. Option "margin" (1).
 class Hinge : public LabelLoss {
  public:
   explicit Hinge(const tessera::sdk::Setup& setup);
@@ -50,10 +50,10 @@ class Hinge : public LabelLoss {
   float margin_;
 };
 
-// "contrastive": draws pairs with the label 1 together, and pushes others apart up to a margin. By the option "kind",
-// the prediction is a "similarity" such as a cosine, with 1 - x and max(0, x - margin) (PyTorch's CosineEmbeddingLoss),
-// or a "distance", with x^2 and max(0, margin - x)^2 (Hadsell et al., Dimensionality Reduction by Learning an Invariant
-// Mapping, 2006). Option "margin": 0 for similarities, 1 for distances.
+// "contrastive": draws pairs with label 1 together, and pushes pairs with label 0 apart up to a margin. The option
+// "kind" says if the prediction x is a "similarity", such as a cosine: 1 - x for label 1, max(0, x - margin) for label
+// 0 (PyTorch's CosineEmbeddingLoss); or a "distance": x^2 and max(0, margin - x)^2 (Hadsell et al., Dimensionality
+// Reduction by Learning an Invariant Mapping, 2006). Option "margin": 0 for similarities, 1 for distances.
 class Contrastive : public LabelLoss {
  public:
   explicit Contrastive(const tessera::sdk::Setup& setup);
@@ -66,9 +66,9 @@ class Contrastive : public LabelLoss {
   float margin_;
 };
 
-// "softmax_cross_entropy": -log of the softmax of the values at the label, a class from 0 on. Options: "class_weights",
-// one factor for each class, and "label_smoothing" e: (1 - e) w_y (-log p_y) + e / C sum_c w_c (-log p_c), PyTorch's
-// cross_entropy with reduction "none".
+// "softmax_cross_entropy": -log p_y, where p is the softmax of the prediction's C values, and y the label, from 0 to
+// C - 1. Options: "class_weights" w, one for each class, and "label_smoothing" e: (1 - e) w_y (-log p_y) + e / C sum_c
+// w_c (-log p_c), PyTorch's cross_entropy with reduction "none".
 class SoftmaxCrossEntropy : public LabelLoss {
  public:
   static constexpr bool kClasses = true;
@@ -79,16 +79,16 @@ class SoftmaxCrossEntropy : public LabelLoss {
   void values(const Samples& in, float* out) override;
   void gradient(const Samples& in, const float* grad, float* out) override;
   size_t label(const Samples& in, int64_t sample) const;
-  // The loss of sample s, and its gradient times `grad` in `out` unless that is NULL.
+  // Returns the loss of sample s. Writes its gradient times `grad` to `out` unless that is NULL.
   double sample(const Samples& in, int64_t s, double grad, float* out) const;
   double weight(size_t label) const { return weights_.empty() ? 1 : weights_[label]; }
   std::vector<double> weights_;
   double smoothing_;
 };
 
-// "jrc": alpha times the cross-entropy of a sample's two values, those of the labels 0 and 1, plus 1 - alpha times the
-// cross-entropy of its label's value among the same values of all samples of its group (Sheng et al., Joint
-// Optimization of Ranking and Calibration with Contextualized Hybrid Model, 2023). Option "alpha" (0.5).
+// "jrc": a sample has two values, one for label 0 and one for label 1. The loss is alpha times their cross-entropy,
+// plus 1 - alpha times the cross-entropy of the label's value among that value of all samples in the group (Sheng et
+// al., Joint Optimization of Ranking and Calibration with Contextualized Hybrid Model, 2023). Option "alpha" (0.5).
 class Jrc : public LabelLoss {
  public:
   explicit Jrc(const tessera::sdk::Setup& setup);
@@ -96,7 +96,7 @@ class Jrc : public LabelLoss {
  private:
   void values(const Samples& in, float* out) override;
   void gradient(const Samples& in, const float* grad, float* out) override;
-  // Calls body(first, last) for the samples of each group, places in order_.
+  // Calls body(first, last) for each group: its samples are order_[first] to order_[last - 1].
   template <class Body>
   void each_group(const Samples& in, const Body& body);
   double alpha_;

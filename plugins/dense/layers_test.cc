@@ -1,5 +1,5 @@
-// Layers with several inputs, norms over ranks, dropout and sequences. The checks that `tessera verify` makes of every
-// layer (finite differences, contexts, accumulation) are in tests/verify.
+// Tests layers with several inputs, norms over ranks, dropout and sequences. tests/verify has the checks that
+// `tessera verify` makes of every layer: finite differences, contexts, accumulation.
 #include <gmock/gmock.h>
 
 #include <barrier>
@@ -120,7 +120,7 @@ TEST(Layers, InputsAreTakenBesideEachOther) {
       }
       at += m.shape[1];
     }
-    apart.grad_inputs[0].data.clear();  // not wanted; the others' gradients stay the same
+    apart.grad_inputs[0].data.clear();  // this gradient is not wanted; the others stay the same
     const std::vector<float> last = apart.grad_inputs.back().data;
     apart.step();
     EXPECT_EQ(apart.grad_inputs.back().data, last);
@@ -160,7 +160,7 @@ TEST(Layers, GradientsOfSeveralInputsByFiniteDifferences) {
   }
 }
 
-// Experts that have only linear layers with ReLU are computed differently from others.
+// PlainExperts computes experts that have only linear layers with ReLU, and AnyExperts all others.
 TEST(Experts, AreMlpsBesideEachOther) {
   for (const char* last : {"none", "relu"}) {
     SCOPED_TRACE(last);
@@ -348,7 +348,7 @@ TEST(BatchNorm, TwoRanksSeeTheStatisticsOfBoth) {
       const auto &x = a.grad_inputs[0].data, &y = b.grad_inputs[0].data;
       EXPECT_NEAR(i < x.size() ? x[i] : y[i - x.size()], whole.grad_inputs[0].data[i], 1e-5) << id;
     }
-    for (size_t p = 0; p < whole.grad_parameters.size(); ++p) {  // the core sums these
+    for (size_t p = 0; p < whole.grad_parameters.size(); ++p) {  // the core sums these over the ranks
       for (size_t i = 0; i < whole.grad_parameters[p].data.size(); ++i) {
         EXPECT_NEAR(a.grad_parameters[p].data[i] + b.grad_parameters[p].data[i], whole.grad_parameters[p].data[i], 1e-4)
             << id << " " << whole.names[p];
@@ -539,7 +539,8 @@ TEST(Sequences, TargetAttentionByFiniteDifferences) {
     check_all_gradients(layer);
     for (int i = 3; i < 6; ++i) EXPECT_EQ(layer.output.data[i], 0) << "a sample without rows";
     if (*softmax == 'f') continue;
-    for (int i = 6; i < 9; ++i) EXPECT_FLOAT_EQ(layer.output.data[i], layer.inputs[1].data[9 + i - 6]);  // one row
+    // The softmax of a single row is 1.
+    for (int i = 6; i < 9; ++i) EXPECT_FLOAT_EQ(layer.output.data[i], layer.inputs[1].data[9 + i - 6]);
   }
 }
 
@@ -685,7 +686,7 @@ TEST(Losses, PairsAreOfOneGroup) {
   loss.inputs[0].data = {1, 3, 0, 5};
   loss.inputs[1].data = {1, 0, 0, 2};
   const auto of_pair = [](double z) { return std::log1p(std::exp(-z)); };
-  const double each = 4.0 / 5;  // samples by pairs: (0, 1), (0, 2), (3, 0), (3, 1), (3, 2)
+  const double each = 4.0 / 5;  // 4 samples / 5 pairs: (0, 1), (0, 2), (3, 0), (3, 1), (3, 2)
   ASSERT_EQ(loss.forward(), TSR_OK) << loss.error();
   EXPECT_NEAR(loss.output.data[0], each * (of_pair(-2) + of_pair(1)), 1e-5);
   EXPECT_NEAR(loss.output.data[3], each * (of_pair(4) + of_pair(2) + of_pair(5)), 1e-5);

@@ -45,7 +45,7 @@ class LinearPiece : public Piece {
   }
 
  private:
-  // A sample's values do not depend on the other samples.
+  // Gives a sample the same values whatever the other samples are.
   void infer(int64_t batch, const float* x, const float* w, const float* b, float* y) const {
     in_blocks(host_, batch, weights_.block(batch), [&](int64_t begin, int64_t end, int64_t) {
       loops_.affine({begin, end - begin, in(), out(), x, w, b, y, false});

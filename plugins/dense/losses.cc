@@ -13,7 +13,8 @@ using tessera::sdk::fail;
 using tessera::sdk::ModuleCall;
 using tessera::sdk::Value;
 
-// Checks inputs from `first` on, each one value wide: at most one of floats, if `floats`, and one of integers.
+// Checks the inputs from `first` on, each one value wide: at most one has floats (none unless `floats`), and at most
+// one integers.
 void check_columns(std::span<const Value> inputs, size_t first, bool floats, const char* layer, const char* what) {
   size_t of_floats = 0, of_integers = 0;
   for (size_t i = first; i < inputs.size(); ++i) {
@@ -23,7 +24,7 @@ void check_columns(std::span<const Value> inputs, size_t first, bool floats, con
   if (of_floats > (floats ? 1 : 0) || of_integers > 1) fail(TSR_INVALID_ARGUMENT, layer, " takes ", what);
 }
 
-// Writes zeros as gradients of inputs that are not values of a model.
+// Writes zeros to the gradients of the inputs from `first` on, which have labels, ids and the like.
 void no_gradient(const ModuleCall& call, size_t first) {
   for (size_t i = first; i < call.grad_inputs.size(); ++i) {
     const DLTensor& t = call.grad_inputs[i];
@@ -31,7 +32,7 @@ void no_gradient(const ModuleCall& call, size_t first) {
   }
 }
 
-// A loss of two inputs of one width.
+// The inputs of a loss of two values with the same width.
 struct Pairs {
   int64_t batch, width;
   const float *x, *y;
@@ -120,7 +121,7 @@ SampledSoftmax::Inputs SampledSoftmax::inputs_of(const ModuleCall& call) const {
   return in;
 }
 
-// The number of samples to process at once, chosen for some millions of logits.
+// The number of samples to process at once, chosen for about a million logits.
 int64_t SampledSoftmax::block(int64_t batch) const {
   constexpr int64_t kLogits = 1 << 20;
   return std::max<int64_t>(1, std::min<int64_t>(256, kLogits / std::max<int64_t>(batch, 1)));
@@ -178,7 +179,7 @@ void SampledSoftmax::backward(const ModuleCall& call, tsr_module_context* contex
   const OneThread alone;
   const int64_t size = block(in.batch);
   float* scratch = scratch_.at_least(host_, size * in.batch);
-  // Blocks run one after the other; their contributions are added in this order.
+  // Blocks run one after the other, so that gradients are added in this order.
   for (int64_t begin = 0; begin < in.batch; begin += size) {
     const int64_t rows = std::min(size, in.batch - begin);
     float* d = logits(in, begin, begin + rows, scratch);

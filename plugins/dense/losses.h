@@ -1,4 +1,4 @@
-// Losses: one value per sample; their mean is the loss.
+// Losses. Each gives one value per sample; the mean of the values is the loss.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace tessera_dense {
 
-// "mse": the mean of the squared differences of a prediction and a label with the same width.
+// "mse": the mean of the squared differences between a prediction and a label of the same width.
 class SquaredError : public Stateless {
  public:
   explicit SquaredError(const tessera::sdk::Setup& setup) { tessera::sdk::joined_width(setup.options); }
@@ -41,12 +41,12 @@ class SampledSoftmax : public tessera::sdk::Module {
   struct Inputs {
     int64_t batch, width;
     const float *queries, *items;
-    const float* log_q;     // NULL if not given
-    const DLTensor* ids;    // NULL if not given
-    const float* log_sums;  // backward only
+    const float* log_q;     // NULL if there is no such input
+    const DLTensor* ids;    // NULL if there is no such input
+    const float* log_sums;  // from the context; only in backward
   };
   Inputs inputs_of(const tessera::sdk::ModuleCall& call) const;
-  // For samples [begin, end): the logits of all items, [end - begin, batch], in scratch of the slot.
+  // Computes the logits of samples [begin, end) for all items, [end - begin, batch], in `scratch`, and returns them.
   float* logits(const Inputs& in, int64_t begin, int64_t end, float* scratch) const;
   int64_t block(int64_t batch) const;
 
@@ -56,11 +56,11 @@ class SampledSoftmax : public tessera::sdk::Module {
   Floats scratch_;
 };
 
-// "pairwise_loss": a loss of z = x_larger - x_smaller for every pair of samples with different labels. By the option
-// "kind", it is "logistic", log(1 + exp(-z)) (RankNet; Burges et al., 2005), or "hinge", max(0, margin - z) (PyTorch's
-// MarginRankingLoss), with the option "margin" (1). The value is assigned to the sample with the larger label, scaled
-// so that the mean over samples is the mean over pairs. Inputs: values [batch, 1], labels [batch, 1], optionally
-// groups, integer [batch, 1]; pairs are within one group. 0 without pairs.
+// "pairwise_loss": a loss of z = x_larger - x_smaller for every pair of samples with different labels. Option "kind":
+// "logistic", log(1 + exp(-z)) (RankNet; Burges et al., 2005), or "hinge", max(0, margin - z) (PyTorch's
+// MarginRankingLoss), with the option "margin" (1). A pair's loss is added to the value of its sample with the larger
+// label, scaled so that the mean over samples is the mean over pairs; without pairs, all values are 0. Inputs: values
+// [batch, 1], labels [batch, 1], optionally groups, integer [batch, 1]: pairs are then within one group.
 class PairwiseLoss : public tessera::sdk::Module {
  public:
   explicit PairwiseLoss(const tessera::sdk::Setup& setup);
@@ -70,7 +70,7 @@ class PairwiseLoss : public tessera::sdk::Module {
   void backward(const tessera::sdk::ModuleCall& call, tsr_module_context* context) override;
 
  private:
-  // Calls body(larger, smaller) for every pair, in an order that depends only on labels and groups; returns the number
+  // Calls body(larger, smaller) for every pair, in an order that depends only on labels and groups. Returns the number
   // of pairs.
   template <class Body>
   int64_t each_pair(const tessera::sdk::ModuleCall& call, const Body& body);
@@ -84,9 +84,9 @@ class PairwiseLoss : public tessera::sdk::Module {
   virtual void paired(const tessera::sdk::ModuleCall& /*call*/, int64_t /*pairs*/) {}
 };
 
-// "bpr": the logistic "pairwise_loss" of labels 0 and 1, -log sigmoid(x_positive - x_negative), within groups, which it
-// needs: a user's items (Rendle et al., BPR: Bayesian Personalized Ranking from Implicit Feedback, 2009). It refuses to
-// go on after ten large batches without any pair, because it would learn nothing.
+// "bpr": the logistic "pairwise_loss" of labels 0 and 1, -log sigmoid(x_positive - x_negative). Groups are required: a
+// group is a user's items (Rendle et al., BPR: Bayesian Personalized Ranking from Implicit Feedback, 2009). Throws
+// Failure after ten consecutive large batches without any pair, because it would learn nothing.
 class Bpr : public PairwiseLoss {
  public:
   explicit Bpr(const tessera::sdk::Setup& setup);
@@ -95,7 +95,7 @@ class Bpr : public PairwiseLoss {
 
  private:
   void paired(const tessera::sdk::ModuleCall& call, int64_t pairs) override;
-  int unpaired_ = 0;  // batches without a pair, one after the other
+  int unpaired_ = 0;  // consecutive large batches without a pair
 };
 
 }  // namespace tessera_dense

@@ -1,5 +1,6 @@
-// Losses of a prediction and a label. The expected values are PyTorch's formulas (cross_entropy, CosineEmbeddingLoss,
-// MarginRankingLoss, with reduction "none"), or those of the papers in label_losses.h, computed in Python.
+// Tests losses of a prediction and a label. Expected values were computed in Python, by PyTorch's formulas
+// (cross_entropy, CosineEmbeddingLoss, MarginRankingLoss, with reduction "none") or those of the papers in
+// label_losses.h.
 #include <gmock/gmock.h>
 
 #include <memory>
@@ -15,7 +16,7 @@ using testing::Pointwise;
 
 MATCHER(NearlyEqual, "") { return std::abs(std::get<0>(arg) - std::get<1>(arg)) < 2e-6f; }
 
-// A loss of `width` values, with labels and groups if there are any.
+// Makes a loss over predictions of `width` values, with labels, and with groups if they are not empty.
 std::unique_ptr<Layer> loss_of(TestHost& host, const char* id, const char* options, int64_t width,
                                const std::vector<float>& values, const std::vector<float>& labels,
                                const std::vector<int64_t>& groups = {}) {
@@ -64,7 +65,7 @@ TEST(LabelLosses, HaveTheValuesOfTheirFormulas) {
   expect_values(loss_of(host, "jrc", R"({"alpha": 0.3})", 2, {0.1f, 0.7f, 0.5f, -0.2f, -0.3f, 0.4f, 0.9f, 0.6f, 0, -1},
                         {1, 0, 0, 1, 0}, {7, 7, 7, 9, 9}),
                 {0.6662229f, 0.6468312f, 1.4168312f, 0.3850371f, 0.9627862f});
-  // The two pairs of a batch of four share its mean, so each value counts twice.
+  // The mean over four samples must be the mean over two pairs, so each pair's loss is doubled.
   expect_values(loss_of(host, "pairwise_loss", R"({"kind": "hinge", "margin": 0.5})", 1, {1, 3, 0, 5}, {1, 0, 0, 1},
                         {1, 1, 2, 2}),
                 {2 * 2.5f, 0, 0, 0});
@@ -137,7 +138,7 @@ TEST(LabelLosses, BprEndsIfBatchesHaveNoPairs) {
   EXPECT_EQ(loss.forward(), TSR_OK) << "an evaluation learns nothing anyway";
 }
 
-// Four candidates, of which the item itself is dropped.
+// There are four candidates, one of which is dropped because it is the item itself.
 std::unique_ptr<Layer> gbce_of(TestHost& host, const char* options) {
   auto made = std::make_unique<Layer>(host, "item_loss", options);
   Layer& loss = *made;
@@ -166,7 +167,7 @@ TEST(ItemLossGbce, CountsOnlyNegativesThatAreThere) {
   EXPECT_THAT(few->error(), HasSubstr("3 negatives for an item, but with items = 3 there are only 2 others"));
 }
 
-// Softmax over more candidates than fit into a tile, some of which are the rows' items, against sums in double.
+// Compares a softmax with sums in double. The candidates do not fit into one tile, and some are the rows' items.
 TEST(ItemLossSoftmax, OverManyCandidatesInTiles) {
   static constexpr int64_t kRows = 200, kCandidates = 2600, kWidth = 70, kItems = 2500;
   TestHost one, three(3);

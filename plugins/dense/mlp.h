@@ -10,7 +10,7 @@
 
 namespace tessera_dense {
 
-// Linear layers with ReLU and nothing else.
+// An mlp of linear layers with ReLU and nothing else.
 class PlainMlp : public tessera::sdk::Module {
  public:
   PlainMlp(const tessera::sdk::Setup& setup, tessera::sdk::MlpLayers shape);
@@ -26,7 +26,7 @@ class PlainMlp : public tessera::sdk::Module {
 
  private:
   struct Context {
-    Floats hidden;  // kept by the stack
+    Floats hidden;  // what the stack keeps
     Floats joined;  // several inputs, concatenated
   };
   PlainStack::Pass pass(const JoinedBlocks& inputs, const float* x, const Context& kept);
@@ -39,7 +39,7 @@ class PlainMlp : public tessera::sdk::Module {
   std::vector<float*> parameters_, gradients_;
 };
 
-// A layer that is computed in one of several ways, depending on its options.
+// A layer with several implementations; its options decide which one runs.
 class EitherLayer : public tessera::sdk::Module {
  public:
   const std::vector<tessera::sdk::Parameter>& parameters() const override { return layer_->parameters(); }

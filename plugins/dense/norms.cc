@@ -6,7 +6,7 @@ namespace {
 
 using tessera::sdk::constant;
 
-// Adds the gradients of a norm's weight and bias. Threads share the columns, so that sums have the order of the rows.
+// Adds the gradients of a norm's weight and bias. Threads divide the columns, so that sums keep the order of the rows.
 void add_norm_gradients(tessera::sdk::Host host, const RowLoops& loops, const Run& run, int64_t width, const float* x,
                         const float* dy) {
   constexpr int64_t kColumns = 32;
@@ -16,8 +16,8 @@ void add_norm_gradients(tessera::sdk::Host host, const RowLoops& loops, const Ru
   });
 }
 
-// y = (x - mean) / sqrt(variance + eps) * weight + bias, with the mean and (biased) variance of the row: PyTorch's
-// LayerNorm.
+// PyTorch's LayerNorm: y = (x - mean) / sqrt(variance + eps) * weight + bias, with the mean and the biased variance of
+// the row.
 class LayerNormPiece : public Piece {
  public:
   LayerNormPiece(tessera::sdk::Host host, int64_t width, double eps)
@@ -51,7 +51,7 @@ class LayerNormPiece : public Piece {
   float eps_;
 };
 
-// x * sigmoid(layer_norm(x)): TorchRec's SwishLayerNorm.
+// TorchRec's SwishLayerNorm: x * sigmoid(layer_norm(x)).
 class SwishLayerNormPiece : public Piece {
  public:
   SwishLayerNormPiece(tessera::sdk::Host host, int64_t width, double eps)
@@ -98,7 +98,7 @@ class SwishLayerNormPiece : public Piece {
   Floats gradient_, block_;
 };
 
-// The same as layer norm, with mean and variance per column: PyTorch's SyncBatchNorm.
+// PyTorch's SyncBatchNorm: the formula of layer norm, with mean and variance per column.
 class BatchNormPiece : public Piece {
  public:
   BatchNormPiece(int64_t width, double eps, double momentum) : Piece(width, width), statistics_(width, eps, momentum) {

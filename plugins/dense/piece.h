@@ -1,4 +1,4 @@
-// A piece of a layer: rows in, rows out, forward and backward. A Chain runs several in sequence.
+// A piece of a layer maps rows to rows, forward and backward. A Chain runs several pieces in sequence.
 #pragma once
 
 #include <memory>
@@ -43,14 +43,15 @@ class Piece {
   int64_t in_, out_;
 };
 
-// `init_std`: of the weights' start values, as read_init_std().
+// `init_std`: standard deviation of the initial weights, from read_init_std().
 std::unique_ptr<Piece> make_linear(tessera::sdk::Host host, int64_t in, int64_t out, bool bias, Precision precision,
                                    double init_std = 0);
-// docs/layers.md has their names, of which this accepts all except kDice; throws Failure, naming `layer`, for others.
+// Accepts the names of docs/layers.md except kDice. For any other name it throws Failure, which names `layer`.
 std::unique_ptr<Piece> make_activation(tessera::sdk::Host host, const char* layer, const std::string& name,
                                        int64_t width, double slope = 0.01);
 std::unique_ptr<Piece> make_layer_norm(tessera::sdk::Host host, int64_t width, double eps);
-// Layer norm of each of `groups` equal parts of a row, with one weight and bias for each part, or without any.
+// Layer norm of each of `groups` equal parts of a row. Each part has one weight and one bias, unless `weights` is
+// false.
 std::unique_ptr<Piece> make_group_norm(tessera::sdk::Host host, int64_t width, int64_t groups, double eps,
                                        bool weights);
 std::unique_ptr<Piece> make_l2_norm(tessera::sdk::Host host, int64_t width, double eps);
@@ -59,7 +60,7 @@ std::unique_ptr<Piece> make_swish_layer_norm(tessera::sdk::Host host, int64_t wi
 std::unique_ptr<Piece> make_batch_norm(int64_t width, double eps, double momentum);
 inline constexpr const char* kDice = "dice";
 std::unique_ptr<Piece> make_dice(tessera::sdk::Host host, int64_t width, double eps, double momentum);
-// `number` is that of the dropout within its layer; no two drop the same elements.
+// `number` differs for each dropout of a layer, so that no two drop the same elements.
 std::unique_ptr<Piece> make_dropout(tessera::sdk::Host host, int64_t width, double rate, uint64_t number);
 std::unique_ptr<Piece> make_affine(int64_t width, double factor, double offset);
 std::unique_ptr<Piece> make_softmax(int64_t width);
@@ -68,7 +69,7 @@ std::unique_ptr<Piece> make_softmax(int64_t width);
 class Chain {
  public:
   explicit Chain(tessera::sdk::Host host) : host_(host) {}
-  // Its parameters are named prefix + their name.
+  // Adds a piece, with `prefix` before the names of its parameters.
   void add(std::unique_ptr<Piece> piece, const std::string& prefix);
 
   int64_t in() const { return pieces_.front()->in(); }

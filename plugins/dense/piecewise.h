@@ -1,4 +1,4 @@
-// Functions of each value by points.
+// A piecewise linear function of each value.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,9 @@
 
 namespace tessera_dense {
 
-// "piecewise": for each value x the line between the points (at[k], values[k]) around it; outside of them that of the
-// nearest one. Options: "at", in ascending order, and "values", as many. A calibration of probabilities is one.
+// "piecewise": interpolates each value x linearly between the two points (at[k], values[k]) around it. Beyond the first
+// or last point, the result is that point's value. Options: "at", in ascending order, and "values", one for each. It
+// can calibrate probabilities, for example.
 class Piecewise : public Stateless {
  public:
   explicit Piecewise(const tessera::sdk::Setup& setup);

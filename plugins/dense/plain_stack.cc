@@ -16,7 +16,7 @@ float* PlainStack::values(size_t k, const Pass& pass, float* last) const {
   return k + 1 == shape_.count() ? last : shape_.hidden(pass.hidden, pass.batch, k);
 }
 
-// Computes rows [begin, end) of the last layer's output if its rows are not contiguous.
+// Computes rows [begin, end) of the last layer's output, for outputs whose rows are not contiguous.
 void PlainStack::multiply_last(const Pass& pass, int64_t begin, int64_t end, const float* from) const {
   const size_t last = shape_.count() - 1;
   const int64_t out = shape_.out(last), stride = pass.y.stride;
@@ -58,8 +58,8 @@ void PlainStack::forward_rows(const Pass& pass, int64_t begin, int64_t end) cons
 
 void PlainStack::infer(const Pass& pass) {
   constexpr int64_t kProducts = 256 << 10, kUnit = 4;
-  // A sample's values do not depend on its block. Larger blocks read the weights fewer times; several per thread let
-  // all threads end together.
+  // A sample's values do not depend on its block. Larger blocks read the weights less often, but with several blocks
+  // per thread all threads end at about the same time.
   const int64_t blocks = host_.num_threads() == 1 ? 1 : 4 * int64_t{host_.num_threads()};
   const int64_t samples = std::max({(pass.batch + blocks - 1) / blocks, kProducts / products_, kUnit});
   const int64_t block = (samples + kUnit - 1) / kUnit * kUnit;
@@ -110,7 +110,7 @@ void PlainStack::backward(std::span<PlainStack> stacks, std::span<const Pass> pa
 void PlainStack::start_backward(const Pass& pass, const Gradients& g) {
   const int64_t batch = pass.batch, width = shape_.output();
   const size_t last = shape_.count() - 1;
-  const bool as_given = !shape_.relu(last) && g.y.stride == width;  // the last layer's gradients can then stay in place
+  const bool as_given = !shape_.relu(last) && g.y.stride == width;  // then g.y is used in place
   float* dz = dz_.at_least(host_, batch * (shape_.hidden_width() + width));
   gradients_.clear();
   for (size_t k = 0; k <= last; ++k) {

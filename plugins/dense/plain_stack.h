@@ -1,4 +1,5 @@
-// Linear layers with ReLU: whole blocks of samples go through all layers. "mlp" and "experts" are built from it.
+// Linear layers with ReLU: a block of samples goes through all layers before the next block. The base of "mlp" and
+// "experts".
 #pragma once
 
 #include <vector>
@@ -17,8 +18,7 @@ class PlainStack {
   const tessera::sdk::MlpLayers& shape() const { return shape_; }
   int64_t kept(int64_t batch) const { return batch * shape_.hidden_width(); }
 
-  // Rows of shape().output() values, each `stride` floats after the previous one: they may be columns of a wider
-  // matrix.
+  // Rows of shape().output() values, each `stride` floats after the one before. They may be columns of a wider matrix.
   struct Rows {
     float* data;
     int64_t stride;
@@ -33,26 +33,26 @@ class PlainStack {
     const float* x;            // [batch, shape().input()]
     Rows y;
     float* hidden;                         // kept(batch) floats, written by forward
-    const JoinedBlocks* inputs = nullptr;  // of x, which they write, and of its gradient; NULL: x is there
+    const JoinedBlocks* inputs = nullptr;  // writes x block by block, and takes its gradient; NULL: x is complete
   };
-  // Stacks of one shape, each with its pass over the same x, go forward side by side. The first pass has the inputs.
+  // Runs stacks of one shape forward over the same x, each with its own pass. Only passes[0].inputs is used.
   static void forward(std::span<PlainStack> stacks, std::span<const Pass> passes);
-  // A forward without a backward. It accepts batches of any size without preparation, allocates nothing once it has
-  // seen the largest batch, and gives a sample the same values in every batch.
+  // Runs forward if no backward follows. Batches may have any size. It allocates nothing after the largest batch, and
+  // gives a sample the same values in every batch.
   void infer(const Pass& pass);
 
   struct Gradients {
-    ConstRows y;               // of the pass
-    float* const* parameters;  // like those of the pass; gradients are added
-    float* x;                  // written; NULL if not wanted
-    bool add;                  // add to `x` instead
+    ConstRows y;               // gradient of Pass::y, read
+    float* const* parameters;  // gradients of Pass::parameters, added to
+    float* x;                  // gradient of Pass::x, written; NULL if not wanted
+    bool add;                  // adds to `x` instead of writing it
   };
-  // `passes` must be those of the forward.
+  // `passes` must be those of forward().
   static void backward(std::span<PlainStack> stacks, std::span<const Pass> passes,
                        std::span<const Gradients> gradients);
 
  private:
-  // The output of layer `k`; `last` is the output of the last layer.
+  // The output of layer `k`, which for the last layer is `last`.
   float* values(size_t k, const Pass& pass, float* last) const;
   void take_weights(const Pass& pass);
   void forward_rows(const Pass& pass, int64_t begin, int64_t end) const;
@@ -64,9 +64,9 @@ class PlainStack {
   const Loops& loops_;
   tessera::sdk::MlpLayers shape_;
   Weights matrices_;
-  int64_t products_ = 0;  // multiplications of a sample's forward
-  Floats last_;           // infer: output of the last layer, if its rows are not contiguous
-  Floats dz_;             // gradients of all layers' outputs before the ReLU: as in `hidden`, then the last layer's
+  int64_t products_ = 0;  // multiplications in forward for one sample
+  Floats last_;           // for infer(): the last layer's output, if the rows of Pass::y are not contiguous
+  Floats dz_;             // gradients of the outputs before the ReLU: of the hidden layers, then of the last one
   std::vector<const float*> weights_;
   std::vector<Weights::Gradient> gradients_;
 };

@@ -1,4 +1,4 @@
-// Norms of a row: layer norm without weights or with one for each group of columns, and the L2 norm.
+// Norms of a row: layer norm of groups of columns, with a weight for each group or none, and the L2 norm.
 #include <cmath>
 
 #include "piece.h"
@@ -6,8 +6,8 @@
 namespace tessera_dense {
 namespace {
 
-// Layer norm without weights, in double: attention that divides by a length gives small rows, whose gradients are large
-// and nearly cancel.
+// Layer norm without weights, in double. Attention that divides by a length gives small rows; their gradients are large
+// and nearly cancel each other.
 void standardise_exactly(int64_t width, double eps, const float* x, float* y, float* inverse) {
   double sum = 0, squares = 0;
   for (int64_t i = 0; i < width; ++i) sum += double{x[i]};
@@ -28,7 +28,7 @@ void standardise_back_exactly(int64_t width, const float* y, float inverse, cons
     dx[i] = static_cast<float>(double{inverse} * (double{g[i]} - mean - double{y[i]} * slope));
 }
 
-// Layer norm of each of `groups` equal parts of a row. With weights, each part has one factor and one offset.
+// Normalises each of `groups` equal parts of a row. With weights, each part has one factor and one offset.
 class GroupNormPiece : public Piece {
  public:
   GroupNormPiece(tessera::sdk::Host host, int64_t width, int64_t groups, double eps, bool weights)
@@ -92,7 +92,7 @@ class L2NormPiece : public Piece {
  public:
   L2NormPiece(tessera::sdk::Host host, int64_t width, double eps)
       : Piece(width, width), host_(host), loops_(*choose_loops().of_rows), eps_(eps) {}
-  // Keeps the divisor of each row; it is negative if it is eps.
+  // Keeps the divisor of each row, negated if it is eps.
   int64_t kept(int64_t batch) const override { return batch; }
 
   void forward(const Run& run, const float* x, float* y, float* kept) override {

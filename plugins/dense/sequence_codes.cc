@@ -10,9 +10,9 @@ using tessera::sdk::fail;
 using tessera::sdk::ModuleCall;
 using tessera::sdk::Value;
 
-constexpr double kSpread = 0.02;  // of start values
+constexpr double kSpread = 0.02;  // standard deviation of the initial tables
 
-// A gradient that is not NULL.
+// The gradient of the output, which must not be NULL.
 const float* gradient_of(const ModuleCall& call, const char* layer) {
   return matrix(call.grad_outputs[0], call.outputs[0].shape[0], call.outputs[0].shape[1], layer);
 }
@@ -166,7 +166,7 @@ int64_t TimeEncoding::bucket(int64_t time, int64_t last) const {
   return at >= static_cast<double>(buckets_) ? buckets_ : static_cast<int64_t>(at);
 }
 
-// Integers, because a float32 cannot tell seconds since 1970 apart.
+// Computes in integers, because a float32 cannot tell one second since 1970 from the next.
 void TimeEncoding::append_calendar(int64_t time, float* to) const {
   for (size_t k = 0; k < periods_.size(); ++k) {
     const int64_t past = time / units_[k] - (time % units_[k] < 0 ? 1 : 0);

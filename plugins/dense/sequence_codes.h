@@ -1,4 +1,4 @@
-// Layers that tell rows of a sequence where and when they are, and what was done: position_embedding, time_encoding,
+// Layers that add position, time or action to the rows of a sequence: position_embedding, time_encoding,
 // action_embedding.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace tessera_dense {
 
-// Rows of learnt tables that are looked up by numbers that follow from a call. A layer over a sequence.
+// A layer over a sequence that looks up rows of learnt tables. It computes their indices from its inputs.
 class CodeLayer : public tessera::sdk::Module {
  public:
   const std::vector<tessera::sdk::Parameter>& parameters() const override { return parameters_; }
@@ -24,7 +24,7 @@ class CodeLayer : public tessera::sdk::Module {
   virtual void compute_back(const tessera::sdk::ModuleCall& call, float* const* gradients) const = 0;
   // The width of the first input, which the option "inputs" lists.
   int64_t needed_row_width(const char* layer) const;
-  // Targets of a sample: its last rows.
+  // The number of a sample's targets, which are the last of its `rows` rows. Throws Failure if they are more than that.
   static int64_t targets_of(const RowCounts& targets, int64_t sample, int64_t rows);
 
   std::vector<int64_t> inputs_;
@@ -35,10 +35,11 @@ class CodeLayer : public tessera::sdk::Module {
   std::vector<float*> pointers_, gradients_;
 };
 
-// "position_embedding": scale * x plus a learnt row for each position. Options: "length", the table's rows; "from":
-// "front" counts from the first row, "end" so that the last row has the table's last one, "target" back from the
-// candidates, which the second input counts if "targets" is set; "contextual" rows in front have the first rows of the
-// table; "scale" (1). RowCounts reads the second input. Parameter "weight" [length, width].
+// "position_embedding": scale * x plus a learnt row for each position. Options: "length", the rows of the table;
+// "from", the position from which rows are counted: "front", the first row; "end", so that a sample's last row gets the
+// table's last; "target", backwards from the candidates, which the second input (RowCounts) counts if "targets" is set;
+// "contextual": this many leading rows get the first rows of the table; "scale" (1). Parameter "weight" [length,
+// width].
 class PositionEmbedding : public CodeLayer {
  public:
   explicit PositionEmbedding(const tessera::sdk::Setup& setup);
@@ -57,11 +58,11 @@ class PositionEmbedding : public CodeLayer {
   float scale_;
 };
 
-// "time_encoding": of the times of a sequence's rows, which the other inputs have one after the other; "contextual"
-// rows in front have the time 0. "kind": "sqrt" or "log" of the time to the sample's last row in units of "unit" (60)
-// chooses one of the learnt rows 0 to "buckets", which is added; "calendar" appends cosine and sine of the time for
-// each of "units" ([3600, 86400]) and "periods" ([24, 7]), with "pi". Parameter "weight" [rows, width], except for
-// calendar; "rows" is by default buckets + 1.
+// "time_encoding": encodes the times of a sequence's rows. The inputs after the first have the times, one after the
+// other; "contextual" leading rows have the time 0. Option "kind": "sqrt" or "log" of the time to the sample's last
+// row, in units of "unit" (60), chooses one of the learnt rows 0 to "buckets", which is added; "calendar" appends
+// cosine and sine of the time for each of "units" ([3600, 86400]) and "periods" ([24, 7]), with the number "pi".
+// Parameter "weight" [rows, width], except for "calendar"; "rows" is by default buckets + 1.
 class TimeEncoding : public CodeLayer {
  public:
   explicit TimeEncoding(const tessera::sdk::Setup& setup);
@@ -84,12 +85,12 @@ class TimeEncoding : public CodeLayer {
   std::vector<int64_t> units_, periods_;
 };
 
-// "action_embedding": of a sequence of integers, whose bits say what was done. For each number of "actions" the row has
-// "dim" values: those of a learnt row if the integer has one of its bits, otherwise 0. A second sequence of integers,
-// such as seconds watched, sets the bits "threshold_bits"[k] where it is at least "thresholds"[k]. With "targets", the
-// last input counts the last rows of each sample (RowCounts), whose actions are not known yet; they have a learnt row
-// of their own. Or the first input is a sequence of rows, and the integers are those of its first rows; the others are
-// targets. Parameters: "weight" [actions, dim], "target" [actions * dim].
+// "action_embedding": embeds a sequence of integers, whose bits say what was done. Each mask in "actions" gives "dim"
+// values: a learnt row if the integer has a bit of the mask, otherwise zeros. A second sequence of integers, such as
+// seconds watched, sets the bits "threshold_bits"[k] if it is at least "thresholds"[k]. With "targets", the last input
+// counts each sample's last rows (RowCounts) whose actions are not known yet; a learnt row of their own stands for
+// them. Instead, the first input may be a sequence of rows: the integers then belong to its first rows, and the others
+// are targets. Parameters: "weight" [actions, dim], "target" [actions * dim].
 class ActionEmbedding : public CodeLayer {
  public:
   explicit ActionEmbedding(const tessera::sdk::Setup& setup);
@@ -98,10 +99,10 @@ class ActionEmbedding : public CodeLayer {
  private:
   void compute(const tessera::sdk::ModuleCall& call, float* const* parameters) const override;
   void compute_back(const tessera::sdk::ModuleCall& call, float* const* gradients) const override;
-  // The place of the first integers among the inputs: after a sequence of rows, if there is one.
+  // Index of the first input with integers: 1 if a sequence of rows comes first, otherwise 0.
   static size_t codes_at(const tessera::sdk::ModuleCall& call) { return is_float(call.inputs[0].dtype) ? 1 : 0; }
   int64_t with_thresholds(int64_t bits, int64_t number) const;
-  // Calls target(row) for targets, and action(row, k) for each action k that a row has.
+  // Calls target(row) for each target, and action(row, k) for each action k of each other row.
   template <class Target, class Action>
   void for_actions(const tessera::sdk::ModuleCall& call, const Target& target, const Action& action) const;
 

@@ -8,7 +8,7 @@ using tessera::sdk::ModuleCall;
 using tessera::sdk::Value;
 using Rows = SampleRows;
 
-// Rows that rows_of takes of a sample.
+// The number of a sample's rows that rows_of takes; throws Failure if the sample has fewer.
 int64_t taken(const RowCounts& counts, const Rows& rows, int64_t sample) {
   const int64_t count = counts.of(sample);
   if (count >= 0 && count <= rows.count(sample)) return count;
@@ -16,7 +16,7 @@ int64_t taken(const RowCounts& counts, const Rows& rows, int64_t sample) {
        rows.count(sample));
 }
 
-// Rows that split_sequences gives to the first output.
+// The number of a sample's rows that split_sequences gives to the first output.
 int64_t first_part(int64_t rows, int64_t like, int64_t sample) {
   if (like <= rows) return like;
   fail(TSR_INVALID_ARGUMENT, "split_sequences is to take ", like, " rows of sample ", sample, ", which has ", rows);

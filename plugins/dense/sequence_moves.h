@@ -7,7 +7,7 @@
 
 namespace tessera_dense {
 
-// An input's rows of each sample: those of a sequence, or the one of a dense input.
+// An input's rows of each sample: any number if it is a sequence, one if it is dense.
 class SampleRows {
  public:
   SampleRows(const tessera::sdk::ModuleCall& call, size_t i, const char* layer);
@@ -26,7 +26,8 @@ class SampleRows {
   float* gradient_ = nullptr;
 };
 
-// Backward needs only the inputs. Gradients of inputs are zeros before compute_back(), which adds to them.
+// A layer that moves rows, and whose backward needs only the inputs. compute_back() adds to the inputs' gradients,
+// which backward() has set to zeros.
 class MovesRows : public tessera::sdk::Module {
  public:
   const std::vector<tessera::sdk::Parameter>& parameters() const override { return parameters_; }
@@ -43,7 +44,7 @@ class MovesRows : public tessera::sdk::Module {
   }
   virtual void compute(const tessera::sdk::ModuleCall& call) = 0;
   virtual void compute_back(const tessera::sdk::ModuleCall& call) = 0;
-  // The rows of all inputs; valid until the next call.
+  // Returns the rows of all inputs, valid until the next call.
   const std::vector<SampleRows>& take_rows(const tessera::sdk::ModuleCall& call, const char* layer);
 
   const Loops& loops_;
@@ -54,15 +55,15 @@ class MovesRows : public tessera::sdk::Module {
   std::vector<SampleRows> rows_;
 };
 
-// The width of inputs, which must be equal.
+// The width of the inputs; throws Failure if they have different widths or are fewer than `least`.
 int64_t one_width(std::span<const tessera::sdk::Value> inputs, size_t least, const char* layer);
 float* output_rows(const tessera::sdk::ModuleCall& call, size_t k, const char* layer);
-// NULL: all zeros.
+// Returns NULL if the gradient is all zeros.
 const float* output_gradient(const tessera::sdk::ModuleCall& call, size_t k, const char* layer);
 int64_t* written_offsets(const tessera::sdk::ModuleCall& call, size_t k);
 
-// "concat_sequences": for each sample the rows of the first input, then those of the second, and so on. A dense input
-// is one row for each sample.
+// "concat_sequences": for each sample, the rows of the first input, then the rows of the second, and so on. A dense
+// input has one row for each sample.
 class ConcatSequences : public MovesRows {
  public:
   explicit ConcatSequences(const tessera::sdk::Setup& setup) : MovesRows(setup) {}
@@ -74,8 +75,8 @@ class ConcatSequences : public MovesRows {
   void compute_back(const tessera::sdk::ModuleCall& call) override;
 };
 
-// "split_sequences": the inverse. The second input is a sequence with as many rows as the first output gets; the second
-// output gets the rest.
+// "split_sequences": the inverse of concat_sequences. The first output gets as many rows of the first input as the
+// second input, a sequence, has; the second output gets the rest.
 class SplitSequences : public MovesRows {
  public:
   explicit SplitSequences(const tessera::sdk::Setup& setup) : MovesRows(setup) {}
@@ -98,8 +99,8 @@ class LastRow : public MovesRows {
   void compute_back(const tessera::sdk::ModuleCall& call) override;
 };
 
-// "rows_of": the last rows of each sample, as many as RowCounts reads in the second input, whose rows they have if it
-// has any.
+// "rows_of": the last rows of each sample. RowCounts reads their number from the second input. If that is a sequence,
+// the output has the same rows.
 class RowsOf : public MovesRows {
  public:
   explicit RowsOf(const tessera::sdk::Setup& setup) : MovesRows(setup) {}
@@ -111,8 +112,8 @@ class RowsOf : public MovesRows {
   void compute_back(const tessera::sdk::ModuleCall& call) override;
 };
 
-// "add": the sum of inputs of one width. The first is a sequence; others have its rows, or one row for each sample,
-// which is added to all rows of the sample.
+// "add": the sum of inputs of one width. The first is a sequence. Each other input has the same rows, or one row for
+// each sample, which is added to all rows of the sample.
 class Add : public MovesRows {
  public:
   explicit Add(const tessera::sdk::Setup& setup) : MovesRows(setup) {}

@@ -17,7 +17,7 @@ int64_t positive(tessera::sdk::Options& options, const char* name, const char* w
   return value;
 }
 
-// The width of input `i`, which the option "inputs" lists.
+// The width of input `i`, from the option "inputs".
 int64_t listed_width(const tessera::sdk::Setup& setup, size_t i, const char* layer) {
   const std::vector<int64_t> widths = setup.options.integers("inputs", {});
   if (widths.size() > i && widths[i] > 0) return widths[i];
@@ -216,7 +216,7 @@ void MaskRows::draw(const ModuleCall& call, float* masked) const {
   const Rows rows(call, 0, "mask_rows");
   const int64_t count = call.inputs[0].shape[0];
   if (call.trains) {
-    // Dropout of ones gives zeros where it drops.
+    // Dropout turns ones into zeros in the rows that it drops, which are the masked ones.
     std::fill_n(masked, count, 1.0F);
     Dropper(call, 0, rate_).drop(0, count, masked, masked);
     for (int64_t r = 0; r < count; ++r) masked[r] = masked[r] == 0 ? 1.0F : 0.0F;
@@ -260,7 +260,7 @@ std::vector<Value> ScaleRows::outputs(std::span<const Value> inputs) const {
 
 namespace {
 
-// Calls body(row of `rows`, its number's place) for all rows.
+// Calls body(index of the row, index of its number) for all rows of `rows`.
 template <class Body>
 void for_scaled(const ModuleCall& call, const Rows& rows, const Rows& numbers, const Body& body) {
   for (int64_t s = 0; s < call.batch; ++s) {

@@ -8,9 +8,9 @@
 
 namespace tessera_dense {
 
-// "replace_last": the rows of the first input, of which the last ones of each sample are replaced by those of the
-// second, a sequence or one row for each sample. With "learnt", the first input only says how many rows there are, and
-// the rows that stay are one learnt row, the parameter "weight" [width].
+// "replace_last": the rows of the first input, with each sample's last rows replaced by the rows of the second, which
+// is a sequence or has one row for each sample. With "learnt", the first input only gives the number of rows, and the
+// rows that are not replaced are all one learnt row, the parameter "weight" [width].
 class ReplaceLast : public MovesRows {
  public:
   explicit ReplaceLast(const tessera::sdk::Setup& setup);
@@ -19,14 +19,14 @@ class ReplaceLast : public MovesRows {
  private:
   void compute(const tessera::sdk::ModuleCall& call) override;
   void compute_back(const tessera::sdk::ModuleCall& call) override;
-  // Rows of a sample that stay.
+  // The number of a sample's rows that are not replaced.
   int64_t staying(const SampleRows& all, const SampleRows& last, int64_t sample) const;
 
   bool learnt_;
 };
 
-// "interleave": the first row of each input, then the second row of each, and so on, sample by sample. The inputs are
-// sequences with the same rows. With "evaluation": "first", only the first input's rows outside training.
+// "interleave": for each sample, the first row of each input, then the second row of each, and so on. The inputs are
+// sequences with the same numbers of rows. With "evaluation": "first", evaluations take only the first input's rows.
 class Interleave : public MovesRows {
  public:
   explicit Interleave(const tessera::sdk::Setup& setup);
@@ -40,8 +40,8 @@ class Interleave : public MovesRows {
   bool only_first_;
 };
 
-// "pad_rows": the first "length" rows of a sequence side by side, one row for each sample; "value" (0) stands for rows
-// that a sample lacks. With "min_rows", a second sequence is needed: samples with fewer of its rows get only "value".
+// "pad_rows": concatenates the first "length" rows of each sample into one row; "value" (0) fills the places of missing
+// rows. With "min_rows", there is a second input, a sequence: samples with fewer rows of it get only "value".
 class PadRows : public MovesRows {
  public:
   explicit PadRows(const tessera::sdk::Setup& setup);
@@ -50,15 +50,15 @@ class PadRows : public MovesRows {
  private:
   void compute(const tessera::sdk::ModuleCall& call) override;
   void compute_back(const tessera::sdk::ModuleCall& call) override;
-  // Rows of a sample that are taken.
+  // The number of a sample's rows that are taken.
   int64_t taken(const tessera::sdk::ModuleCall& call, const SampleRows& rows, int64_t sample) const;
 
   int64_t length_, min_rows_;
   float value_;
 };
 
-// "unpad_rows": the inverse. The first input has "length" rows of each sample side by side. The second, a sequence,
-// says how many there are; those beyond "length" are zeros.
+// "unpad_rows": the inverse of pad_rows. The first input has "length" rows of each sample, concatenated. The second, a
+// sequence, gives the number of rows of the output; rows beyond "length" are zeros.
 class UnpadRows : public MovesRows {
  public:
   explicit UnpadRows(const tessera::sdk::Setup& setup);
@@ -71,9 +71,9 @@ class UnpadRows : public MovesRows {
   int64_t length_;
 };
 
-// "mask_rows": in training, each row of a sequence is replaced with the probability "rate" (0.2) by a learnt row, the
-// parameter "weight" [width]; outside training the last row of each sample is. The second output, one value for each
-// row, is 1 where this happened and else 0: weights for item_loss. BERT4Rec's masks (Sun et al., 2019).
+// "mask_rows": BERT4Rec's masks (Sun et al., 2019). In training, each row of a sequence is replaced with probability
+// "rate" (0.2) by a learnt row, the parameter "weight" [width]. In evaluations, each sample's last row is replaced. The
+// second output has a value for each row, 1 if it was replaced and 0 if not, which can be the weights of item_loss.
 class MaskRows : public MovesRows {
  public:
   explicit MaskRows(const tessera::sdk::Setup& setup);
@@ -88,7 +88,8 @@ class MaskRows : public MovesRows {
   double rate_;
 };
 
-// "scale_rows": each row of the first input times a number, the second input's: one for each row, or for each sample.
+// "scale_rows": multiplies each row of the first input by a number. The second input has one for each row, or one for
+// each sample.
 class ScaleRows : public MovesRows {
  public:
   explicit ScaleRows(const tessera::sdk::Setup& setup) : MovesRows(setup) {}
@@ -99,8 +100,8 @@ class ScaleRows : public MovesRows {
   void compute_back(const tessera::sdk::ModuleCall& call) override;
 };
 
-// "sample_linear": each row of the first input times the matrix [width, out] of its sample, which the second input has
-// row by row: weights that a model makes for each user.
+// "sample_linear": multiplies each row of the first input by its sample's matrix [width, out], which the second input
+// has row by row. A model can thus make weights for each user.
 class SampleLinear : public MovesRows {
  public:
   explicit SampleLinear(const tessera::sdk::Setup& setup);

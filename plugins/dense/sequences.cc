@@ -234,7 +234,8 @@ void TargetAttention::backward(const ModuleCall& call, tsr_module_context* conte
   add_rows_gradients(call, kept, dfeatures);
 }
 
-// The gradients of [q, k, q - k, q * k] become those of q and k; the weighted sum also adds to k.
+// Computes the gradients of q and k from those of [q, k, q - k, q * k]. The weighted sum also adds to the gradient of
+// k.
 void TargetAttention::add_rows_gradients(const ModuleCall& call, const Context& kept, const float* dfeatures) const {
   const Sequence history = sequence_of(call, 1, width_, "target_attention");
   const float* target = matrix(call.inputs[0], call.batch, width_, "target_attention's target");

@@ -1,4 +1,4 @@
-// Layers over sequences: inputs whose number of rows per sample varies.
+// Layers over sequences. A sequence is an input whose number of rows differs from sample to sample.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,7 @@ namespace tessera_dense {
 struct Sequence {
   const float* rows;
   const int64_t* offsets;
-  int64_t count, width;  // rows of all samples, values of a row
+  int64_t count, width;  // number of rows of all samples, values per row
 };
 
 // Input `i` of a call, which must be a sequence of float32 rows, `width` wide (0: any).
@@ -27,11 +27,11 @@ inline int64_t integer_at(const DLTensor& tensor, int64_t i) {
                                  : tessera::sdk::data_as<int64_t>(tensor)[i];
 }
 inline bool is_float(DLDataType type) { return tessera::sdk::same_dtype(type, tessera::sdk::dtype_of<float>()); }
-// Checks a side input: integers, one for each row of the sequence `like`, or one for each sample if it is NULL.
+// Checks that a side input has an integer for each row of the sequence `like`, or for each sample if that is NULL.
 void check_integers(const tessera::sdk::Value& value, const tessera::sdk::Value* like, const char* layer,
                     const char* what);
 
-// A side input of integers: those of a sequence's rows, or one for each sample.
+// A side input of integers: one for each row of a sequence, or one for each sample.
 class IntegerRows {
  public:
   IntegerRows(const tessera::sdk::ModuleCall& call, size_t i, const char* layer);
@@ -45,8 +45,8 @@ class IntegerRows {
   const int64_t* offsets_ = nullptr;  // NULL: one for each sample
 };
 
-// A side input that counts rows of each sample: an integer for each; or rows themselves, those of a sequence or one for
-// each sample.
+// A side input that gives a number of rows for each sample. It has an integer for each sample, or it has rows, which
+// are counted: those of a sequence, or one for each sample.
 class RowCounts {
  public:
   RowCounts() = default;  // counts none
@@ -63,10 +63,10 @@ class RowCounts {
   const int64_t* offsets_ = nullptr;
 };
 
-// Zeros for the gradient of an input whose values do not matter, if one is wanted.
+// Writes zeros to the gradient of input `i`, if it is wanted: the output does not depend on the input's values.
 void clear_gradient(const tessera::sdk::ModuleCall& call, size_t i);
 
-// One sequence in, one row per sample out, of the same width.
+// Maps a sequence to one row per sample, of the same width.
 class SequenceLayer : public tessera::sdk::Module {
  public:
   const std::vector<tessera::sdk::Parameter>& parameters() const override { return parameters_; }
@@ -77,10 +77,9 @@ class SequenceLayer : public tessera::sdk::Module {
  protected:
   SequenceLayer(const tessera::sdk::Setup& setup, const char* layer)
       : layer_(layer), width_(tessera::sdk::joined_width(setup.options)), loops_(*choose_loops().of_rows) {}
-  // Pools sample s, `count` rows, into one, and back. `parameter` and its gradient are those of the only parameter;
-  // NULL without one.
+  // Pools the `count` rows of a sample into one. `parameter` is the layer's only parameter, NULL if it has none.
   virtual void pool(int64_t count, int64_t width, const float* rows, const float* parameter, float* out) const = 0;
-  // `drows` is zeroed, or NULL if not wanted.
+  // Adds the gradients. `drows` has zeros, or is NULL if not wanted; `dparameter` is NULL if there is no parameter.
   virtual void pool_back(int64_t count, int64_t width, const float* rows, const float* parameter, const float* dout,
                          float* drows, float* dparameter) const = 0;
 
@@ -93,8 +92,8 @@ class SequenceLayer : public tessera::sdk::Module {
   std::vector<float*> pointers_, gradients_;
 };
 
-// "sum_pooling", "mean_pooling", "max_pooling". A sample without rows gives zeros. For max, a column's gradient goes to
-// the first row that has the maximum.
+// "sum_pooling", "mean_pooling" and "max_pooling" give zeros for a sample without rows. In max_pooling, a column's
+// gradient goes to the first row that has the maximum.
 class SumPooling : public SequenceLayer {
  public:
   explicit SumPooling(const tessera::sdk::Setup& setup, bool mean = false)
@@ -120,9 +119,9 @@ class MaxPooling : public SequenceLayer {
                  float* drows, float* dparameter) const override;
 };
 
-// "position_weights": the sum of the rows, row j multiplied by trained weight j: TorchRec's PositionWeightedModule
-// followed by a sum. A sequence longer than the option "max_length" is refused. Parameter "position_weight"
-// [max_length].
+// "position_weights": the sum of the rows, with row j multiplied by trained weight j. This is TorchRec's
+// PositionWeightedModule followed by a sum. Sequences longer than the option "max_length" are refused. Parameter
+// "position_weight" [max_length].
 class PositionWeights : public SequenceLayer {
  public:
   explicit PositionWeights(const tessera::sdk::Setup& setup);
@@ -154,7 +153,7 @@ class TargetAttention : public tessera::sdk::Module {
   struct Context {
     Floats features;  // [rows, 4 d]
     Floats scores;    // [rows], the weights of the sum
-    Floats kept;      // kept by the chain
+    Floats kept;      // what the chain keeps
   };
   void add_rows_gradients(const tessera::sdk::ModuleCall& call, const Context& kept, const float* dfeatures) const;
 

@@ -10,9 +10,9 @@ namespace {
 using tessera::sdk::fail;
 using tessera::sdk::ModuleCall;
 
-constexpr int64_t kSumsAtOnce = 1 << 20;  // log_sums in one exchange
+constexpr int64_t kSumsAtOnce = 1 << 20;  // log_sums of all ranks in one exchange
 
-// Ranks that hold the same candidates would count them twice.
+// Throws Failure if ranks hold the same candidates, which would be counted twice.
 void check_apart(const std::vector<double>& sizes, size_t stride) {
   std::vector<std::pair<double, double>> ranges;
   for (size_t i = stride; i <= sizes.size(); i += stride) {

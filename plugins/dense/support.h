@@ -8,7 +8,8 @@
 
 namespace tessera_dense {
 
-// Floats from the host that grow and never shrink. Batches of sequences vary, so they grow by more than is needed.
+// A buffer of floats in the host's memory, which never shrinks. It grows by more than is needed, because batches of
+// sequences vary.
 class Floats {
  public:
   float* at_least(tessera::sdk::Host host, int64_t count) {
@@ -28,11 +29,11 @@ using tessera::sdk::matrix;
 using tessera::sdk::matrix_or_null;
 using tessera::sdk::parameter_data;
 
-// With this many multiply-adds, the work takes longer than waking a thread for it.
+// Work of this many multiply-adds takes longer than waking a thread for it.
 constexpr int64_t kProductsWorthAThread = 1 << 20;
 
-// Calls body(i) for i in [0, n), on the host's threads if the work is `worth` them. Threads take the next i when they
-// are free, so that a thread whose core is busy delays nobody.
+// Calls body(i) for i in [0, n), on the host's threads if the work is `worth` them. A free thread takes the next i, so
+// that a thread whose core is busy does not delay the others.
 template <class Body>
 void one_by_one(tessera::sdk::Host host, int64_t n, bool worth, Body&& body) {
   if (worth && n > 1) {
@@ -43,8 +44,8 @@ void one_by_one(tessera::sdk::Host host, int64_t n, bool worth, Body&& body) {
 }
 
 // Calls body(begin, end, slot) for each block of `size` in [0, n). Slots count from 0 to slots_of() - 1; no two
-// concurrent calls have the same slot. A slot begins with its own part of the blocks, the same for all loops over a
-// batch, so that its thread finds in its caches what it wrote in the loop before.
+// concurrent calls have the same slot. A slot begins with its own part of the blocks, which is the same in every loop
+// over a batch, so that its thread still has the rows in its caches.
 inline int64_t slots_of(tessera::sdk::Host host, int64_t n, int64_t size) {
   return std::min<int64_t>(host.num_threads(), (n + size - 1) / size);
 }
@@ -52,7 +53,7 @@ template <class Body>
 void in_blocks(tessera::sdk::Host host, int64_t n, int64_t size, Body&& body) {
   constexpr int64_t kMostParts = 32;
   struct alignas(64) Part {
-    std::atomic<int64_t> next;  // block
+    std::atomic<int64_t> next;  // the next block
     int64_t end;
   } parts[kMostParts];
   const int64_t slots = slots_of(host, n, size), count = std::clamp<int64_t>(slots, 1, kMostParts);
@@ -69,9 +70,9 @@ void in_blocks(tessera::sdk::Host host, int64_t n, int64_t size, Body&& body) {
   });
 }
 
-// With this many values, a loop over them takes longer than waking a thread for it. They fit into a core's caches.
+// A loop over this many values takes longer than waking a thread for it. They fit into a core's caches.
 constexpr int64_t kValuesWorthAThread = 16 << 10;
-// Rows of a block of so many values.
+// The number of rows of `width` that have about kValuesWorthAThread values.
 inline int64_t rows_of_block(int64_t width) {
   return std::max<int64_t>(kValuesWorthAThread / std::max<int64_t>(width, 1), 1);
 }

@@ -1,4 +1,4 @@
-// Runs layers of the plugin through their function tables, for tests, with everything that the core would own.
+// Runs layers of the plugin through their function tables, for tests. It owns everything that the core would own.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,9 +24,9 @@ struct TestHost {
   }
   tsr_host raw;
   uint32_t threads;
-  std::atomic<int> allocations = 0;  // from any thread
+  std::atomic<int> allocations = 0;  // counts those of all threads
   std::atomic<int> live = 0;
-  int lent = 0;  // calls of parallel_for that used threads
+  int lent = 0;  // number of parallel_for calls that used threads
 
   static TestHost& of(const tsr_host* host) { return *static_cast<TestHost*>(host->self); }
   static void log(const tsr_host*, int32_t, const char*) {}
@@ -94,7 +94,7 @@ std::vector<DLTensor> views(const std::vector<Matrix>& all) {
   return out;
 }
 
-// A layer with everything that the core would own.
+// A layer, with the tensors that the core would own.
 class Layer {
  public:
   Layer(TestHost& host, const std::string& id, const std::string& options) {
@@ -204,10 +204,10 @@ class Layer {
   std::vector<int32_t> inits;
   std::vector<double> spreads;
   std::vector<Matrix> parameters, grad_parameters, buffers, inputs, grad_inputs;
-  std::vector<int64_t> bounds;  // offsets of the samples of the last input, if it is jagged; set before with_inputs
+  std::vector<int64_t> bounds;  // offsets of the last input's samples, if it is jagged; set before with_inputs()
   std::vector<std::vector<int64_t>> all_bounds;  // the same for each input; empty: dense
   Matrix output, grad_output;
-  std::vector<size_t> ids;  // inputs that are int64
+  std::vector<size_t> ids;  // indices of the inputs that are int64
   bool trains = true;
   int64_t step_number = 0;
   tsr_code (*sum_over_ranks)(void*, const DLTensor*, tsr_error*) = nullptr;
@@ -252,7 +252,7 @@ class Layer {
   tsr_error error_ TSR_ERROR_INIT;
 };
 
-// sum(output * grad_output) in double. Its derivatives must equal the results of backward.
+// Returns sum(output * grad_output) in double. Its derivatives must equal the gradients of backward.
 double objective(Layer& layer) {
   EXPECT_EQ(layer.forward(), TSR_OK) << layer.error();
   double sum = 0;
@@ -260,8 +260,8 @@ double objective(Layer& layer) {
   return sum;
 }
 
-// One-sided differences at every `stride`-th element. The gradient must lie between them, even if a ReLU switches
-// inside the step; elsewhere they are nearly equal.
+// Checks the gradient at every `stride`-th element. It must lie between the differences on both sides, even if a ReLU
+// switches inside the step; elsewhere the two are nearly equal.
 void check_gradient(Layer& layer, Matrix& at, const Matrix& gradient, const char* what) {
   constexpr float kStep = 4e-3f;
   int seen = 0, straight = 0;

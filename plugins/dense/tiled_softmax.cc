@@ -11,10 +11,10 @@ namespace {
 constexpr int64_t kRowsOfTile = 128, kCandidatesOfTile = 256;
 constexpr int64_t kLeastPart = 128, kMostParts = 16;
 constexpr int64_t kProductsWorthParts = 32 << 20;  // multiply-adds
-constexpr int64_t kPartialValues = 4 << 20;        // of gradients of states in memory at once
+constexpr int64_t kPartialValues = 4 << 20;        // values of partial gradients of states in memory at once
 using TileOfLogits = float[kRowsOfTile * kCandidatesOfTile];
 
-// Up to `most` parts of the candidates whose sums are made apart, perhaps by other threads.
+// Divides the candidates into up to `most` parts. Each has sums of its own, so that threads can share the work.
 struct Parts {
   int64_t size, count;
 
@@ -24,7 +24,7 @@ struct Parts {
   }
 };
 
-// A sum of exp(z) = exp(largest) * sum.
+// A sum of exp(z), represented as exp(largest) * sum.
 struct SumOfExp {
   float largest = -INFINITY;
   double sum = 0;
@@ -40,7 +40,7 @@ struct SumOfExp {
   double log() const { return sum == 0 ? -INFINITY : static_cast<double>(largest) + std::log(sum); }
 };
 
-// Calls body(begin, size) for pieces of [first, last) of at most `most`.
+// Calls body(begin, size) for consecutive pieces of [first, last), each of at most `most`.
 template <class Body>
 void in_pieces(int64_t first, int64_t last, int64_t most, const Body& body) {
   for (; first < last; first += most) body(first, std::min(most, last - first));

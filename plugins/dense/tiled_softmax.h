@@ -11,7 +11,7 @@
 
 namespace tessera_dense {
 
-// ln(exp(a) + exp(b)), of which each may be -infinity.
+// Returns ln(exp(a) + exp(b)). Both may be -infinity.
 inline double log_of_sum(double a, double b) {
   if (a == -INFINITY) return b;
   if (b == -INFINITY) return a;
@@ -19,9 +19,9 @@ inline double log_of_sum(double a, double b) {
   return largest + std::log(std::exp(a - largest) + std::exp(b - largest));
 }
 
-// For each of some rows the positions of candidates that it leaves out.
+// For each row, the indices of the candidates that it leaves out.
 struct LeftOut {
-  std::vector<int64_t> ends;        // row i has [end of row i - 1, ends[i])
+  std::vector<int64_t> ends;        // row i has the elements [ends[i - 1], ends[i]) of `candidates`
   std::vector<int64_t> candidates;  // ascending for each row
 
   void clear() {
@@ -29,7 +29,7 @@ struct LeftOut {
     candidates.clear();
   }
   void end_row() { ends.push_back(std::ssize(candidates)); }
-  // Calls body(candidate - first) for those of a row in [first, last).
+  // Calls body(candidate - first) for each candidate in [first, last) that the row leaves out.
   template <class Body>
   void each(int64_t row, int64_t first, int64_t last, const Body& body) const {
     const auto i = static_cast<size_t>(row);
@@ -47,22 +47,23 @@ struct Compared {
   const float* states = nullptr;          // [rows, width]
   const float* candidate_rows = nullptr;  // [candidates, width]
   const float* log_q = nullptr;           // [candidates]; NULL: zeros
-  const LeftOut* left_out = nullptr;      // row 0 is its row `first_row`
+  const LeftOut* left_out = nullptr;      // has row 0 as its row `first_row`
   int64_t first_row = 0;
 
   int64_t products() const { return rows * candidates * width; }  // multiply-adds of all logits
 };
 
-// Both functions make their sums in an order that only counts decide. They multiply each tile anew, so that nothing of
-// the size of rows times candidates is in memory.
+// The order of all sums depends only on the shapes. Both functions compute each tile of logits themselves, so that
+// memory never holds all logits.
 class TiledSoftmax {
  public:
   TiledSoftmax(tessera::sdk::Host host, const Loops& loops) : host_(host), loops_(loops) {}
 
-  // Writes ln(sum of exp(z)) over each row's candidates to `log_sums` [rows]; -infinity if it has none. [any-thread]
+  // Writes ln(sum of exp(z)) over each row's candidates to `log_sums` [rows]; -infinity for a row without any.
+  // [any-thread]
   void sum_up(const Compared& c, double* log_sums) const;
-  // With dz = factor * exp(z - log_sum), for `factors` [rows] and `log_sums` [rows], whose sums may include other
-  // candidates: writes the sums of dz * candidate to `grad_states` [rows, width], and adds those of dz * state to
+  // Let dz = factor * exp(z - log_sum), with `factors` [rows] and `log_sums` [rows]; a log_sum may include further
+  // candidates. Writes the sums of dz * candidate to `grad_states` [rows, width], and adds the sums of dz * state to
   // `grad_candidates` [candidates, width] unless it is NULL. [any-thread]
   void backward(const Compared& c, const float* factors, const double* log_sums, float* grad_states,
                 float* grad_candidates) const;

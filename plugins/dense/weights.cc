@@ -10,13 +10,13 @@
 namespace tessera_dense {
 namespace {
 
-constexpr int64_t kTileRows = 64;  // of a matrix
+constexpr int64_t kTileRows = 64;  // rows of a matrix in a tile
 
 [[noreturn]] void fail_without_memory() {
   tessera::sdk::fail(TSR_RESOURCE_EXHAUSTED, "no memory for a matrix product: free some, or raise ulimit -v");
 }
 
-// oneDNN generates the code of its products at the first one, and crashes if there is no memory for it.
+// oneDNN generates code for products when the first one is made, and crashes if there is no memory for it.
 bool write_code() {
   constexpr size_t kMost = size_t{16} << 20;
   void* const there = mmap(nullptr, kMost, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -55,7 +55,7 @@ Weights::Weights(tessera::sdk::Host host, Precision precision)
 
 void Weights::add(int64_t in, int64_t out) {
   prepare_products();
-  // Narrow matrices are cut into smaller tiles, so that several threads have some.
+  // Small matrices get smaller tiles, so that there are tiles for several threads.
   const int64_t rows = bf16_ || !free_ ? kTileRows : std::clamp<int64_t>(out / 64 * 16, 16, kTileRows);
   for (int64_t first = 0; first < out; first += rows)
     tiles_.push_back({shapes_.size(), first, std::min(out, first + rows)});
@@ -66,13 +66,13 @@ void Weights::add(int64_t in, int64_t out) {
 }
 
 int64_t Weights::block(int64_t batch) const {
-  constexpr int64_t kProductsOfAValue = 4;  // that take as long as reading and writing it
+  constexpr int64_t kProductsOfAValue = 4;  // this many take as long as reading and writing a value
   const int64_t least = bf16_ ? 128 : 64, unit = bf16_ ? Bf16Products::kSumUnit : 16;
   const auto in_units = [unit](int64_t rows) { return (rows + unit - 1) / unit * unit; };
   if (!free_) return std::max(least, in_units(kProductsWorthAThread / size_));
   const int64_t rows = std::max(least, kProductsWorthAThread / (size_ + kProductsOfAValue * values_));
   const auto most = static_cast<uint64_t>(std::max<int64_t>(batch / rows, 1));
-  const auto blocks = static_cast<int64_t>(std::bit_floor(most));  // threads then end together
+  const auto blocks = static_cast<int64_t>(std::bit_floor(most));  // a power of two, so that threads end together
   int64_t size = in_units(std::max<int64_t>((batch + blocks - 1) / blocks, 1));
   while (batch > size && batch % size == 1) size += unit;
   return size;
@@ -99,7 +99,7 @@ void Weights::prepare(const Loops& loops, std::span<const float* const> w, bool 
   });
 }
 
-// Packs the matrices in the first call, and those that are elsewhere than in the last one.
+// Packs the matrices in the first call, and later each matrix whose address has changed.
 void Weights::pack_int8(std::span<const float* const> w) {
   packed_.resize(w.size());
   for (size_t i = 0; i < w.size(); ++i) {
@@ -158,7 +158,7 @@ void Weights::take_rows(const Loops& loops, int64_t batch, int64_t begin, int64_
       if (!s.rounds()) continue;
       Bf16* const x = rounded_.data() + begins_[i];
       bf16_->pack(loops, batch, s.in, first, all[i].x, x);
-      // oneDNN is fast only if the rows of a tile follow each other.
+      // oneDNN is fast only if the rows of a tile are contiguous.
       for (int64_t column = 0; column < s.out; column += kTileRows) {
         const int64_t width = std::min(kTileRows, s.out - column);
         Bf16* tile = x + Bf16Products::packed_size(batch, s.in) + column * rows + first * width;

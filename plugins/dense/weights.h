@@ -25,8 +25,8 @@ class OneThread {
   int before_;
 };
 
-// c [m, n] = alpha * a b + beta * c, row-major; 'T' means that the matrix is given transposed. `lda` and so on are the
-// floats from one given row to the next. Call inside a OneThread. [any-thread]
+// c [m, n] = alpha * a b + beta * c, row-major. 'T' means that a matrix is given transposed. `lda`, `ldb` and `ldc` are
+// the floats from one given row to the next. Call multiply() inside a OneThread. [any-thread]
 struct Product {
   char trans_a, trans_b;
   int64_t m, n, k;
@@ -40,34 +40,34 @@ struct Product {
   int64_t ldc;
 };
 void multiply(const Product& p);
-// Makes the first product, which needs memory for generated code. Layers that multiply without Weights call it when
-// they are made.
+// Makes the first product, which needs memory for generated code. A layer that multiplies without Weights calls it in
+// its constructor.
 void prepare_products();
 
-// With this many multiply-adds, gradients of weights are worth several threads.
+// Gradients of weights with this many multiply-adds are worth several threads.
 constexpr int64_t kGradientsWorthThreads = 2 * kProductsWorthAThread;
 
-// Matrices [out, in], in the order in which they were added. Work on whole matrices is done here, in tiles of their
+// Matrices [out, in], in the order in which they were added. Work on whole matrices is divided into tiles of their
 // rows. Tiles and blocks depend only on shapes, so that results do not depend on threads.
 //
-// With Precision::kBfloat16, the inputs of all products are rounded to bfloat16, except those of narrow matrices. With
-// kInt8 they are rounded to 8 bits; such weights have no gradients, and stay as they are while their addresses do.
+// With Precision::kBfloat16, the inputs of all products are rounded to bfloat16, except for narrow matrices. With kInt8
+// they are rounded to 8 bits: such weights have no gradients, and must not change as long as their addresses stay.
 class Weights {
  public:
   // `host` must outlive it.
   explicit Weights(tessera::sdk::Host host, Precision precision = Precision::kFloat32);
   void add(int64_t in, int64_t out);
 
-  // Samples of a batch that a thread processes at once: enough to be worth a thread.
+  // The number of samples that a thread processes at once, enough to be worth a thread.
   int64_t block(int64_t batch) const;
   int64_t size() const { return size_; }  // floats of all matrices
   // True if the inputs of products with matrix `i` are rounded. A sample's values then do not depend on the other
   // samples.
   bool rounds(size_t i) const { return to_bf16(i) || to_int8(i); }
 
-  // Makes the matrices ready for multiply() and multiply_back(). `w` has a pointer per matrix.
+  // Call before multiply() and multiply_back() whenever weights may have changed. `w` has a pointer per matrix.
   void prepare(const Loops& loops, std::span<const float* const> w);
-  // The same, only for matrices that are rounded.
+  // Does the same, only for matrices that are rounded.
   void prepare_rounded(const Loops& loops, std::span<const float* const> w);
   // y [rows, out] = x [rows, in] times matrix `i` transposed; `stride` is the floats from one row of y to the next.
   // Call inside a OneThread. [any-thread]
@@ -81,25 +81,25 @@ class Weights {
     float* w;         // [out, in]: dy^T x is added to it
     float* b;         // [out]: the sums of dy over the batch are added to it; NULL without a bias
   };
-  // Adds the gradients of a batch in three steps, in which `all` has an entry per matrix: start_gradients(); then
-  // take_rows() for each block of rows, as soon as its x and dy are there and in the caches; then add_gradients().
-  // Blocks begin at multiples of 64 rows. take_rows(): [any-thread]
+  // Adds the gradients of a batch in three steps: start_gradients(); take_rows() for each block of rows as soon as its
+  // x and dy are computed, while they are in the caches; add_gradients(). `all` has an entry per matrix. Blocks begin
+  // at multiples of 64 rows. take_rows(): [any-thread]
   void start_gradients(int64_t batch);
   void take_rows(const Loops& loops, int64_t batch, int64_t begin, int64_t end, std::span<const Gradient> all) const;
   void add_gradients(const Loops& loops, int64_t batch, std::span<const Gradient> all) const;
-  // One of the tiles() parts of add_gradients(). [any-thread]
+  // Does one of the tiles() parts of add_gradients(). [any-thread]
   void add_tile(const Loops& loops, int64_t batch, std::span<const Gradient> all, int64_t tile) const;
   int64_t tiles() const { return static_cast<int64_t>(tiles_.size()); }
 
  private:
   struct Shape {
     int64_t in, out;
-    // Rounding takes as long as it saves in narrower products.
+    // In narrower products, rounding takes as long as it saves.
     bool rounds() const { return in >= 32 && out >= 32; }
   };
   struct Tile {
     size_t matrix;
-    int64_t first, last;  // rows
+    int64_t first, last;  // rows [first, last) of the matrix
   };
   bool to_bf16(size_t i) const { return bf16_ && shapes_[i].rounds(); }
   bool to_int8(size_t i) const { return int8_ && Int8Products::rounds(shapes_[i].in, shapes_[i].out); }
@@ -107,25 +107,25 @@ class Weights {
   void pack_int8(std::span<const float* const> w);
 
   tessera::sdk::Host host_;
-  // True if a product's bits do not depend on how its rows are divided, except for a single row. With AVX2 they do, so
-  // blocks and tiles keep their sizes there.
+  // True if a product's bits do not depend on how its rows are divided, except for a single row. With AVX2 they depend
+  // on it, so the sizes of blocks and tiles are fixed there.
   bool free_;
   std::unique_ptr<Bf16Products> bf16_;
   std::unique_ptr<Int8Products> int8_;  // both NULL: float32
-  std::vector<const float*> packed_;    // addresses of the matrices that int8_ has
+  std::vector<const float*> packed_;    // addresses of the matrices that int8_ has packed
   std::vector<Shape> shapes_;
   std::vector<int64_t> offsets_;  // in transposed_ and halves_
   std::vector<Tile> tiles_;
   int64_t size_ = 0;    // floats of all matrices
-  int64_t values_ = 0;  // of a sample's inputs and outputs of all products
+  int64_t values_ = 0;  // for one sample, the inputs and outputs of all products
   Floats transposed_;
-  Halves halves_;                // as given
+  Halves halves_;                // the matrices in bfloat16, not transposed
   Halves rounded_;               // x and dy of all matrices, with rows of zeros up to whole units
-  std::vector<int64_t> begins_;  // of the matrices in rounded_
+  std::vector<int64_t> begins_;  // offsets of each matrix's values in rounded_
   std::vector<const float*> given_;
 };
 
-// Marks the weights [out, in] that products round to 8 bits, for a layer whose matrices are given as Weights are.
+// Marks the weights [out, in] that products round to 8 bits, for a layer that gives its matrices to Weights.
 void mark_int8(Precision precision, std::vector<tessera::sdk::Parameter>& parameters);
 
 }  // namespace tessera_dense
