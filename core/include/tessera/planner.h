@@ -26,7 +26,7 @@
 
 namespace tessera {
 
-// The options to shard each table that a planner chose from.
+// Sharding options: the ways to shard each table, from which the planner chooses.
 
 // Estimated time of one shard, or of all shards of a rank, in one training step.
 struct Perf {
@@ -50,8 +50,8 @@ struct Shard {
   Perf perf;
 };
 
-// The shards of an option in the layout's order. Most are alike, so they are stored as runs, and a thousand options for
-// hundreds of ranks stay small.
+// The shards of an option in the layout's order. Most are alike, so they are stored as runs, which keeps a thousand
+// options for hundreds of ranks small.
 class Shards {
  public:
   // `count` shards of equal size and cost. Each begins row_step rows and col_step columns after the previous one.
@@ -158,13 +158,13 @@ struct StorageReservation {
   double percentage = 0.15;  // as a fraction
 };
 struct ReservedStorage {
-  Storage available;  // per rank, what is left; if ranks differ, on the smallest
+  Storage available;  // per rank, what is left; if ranks differ, on the smallest rank
   std::vector<Storage> per_rank;
   Storage kjt;                   // per rank, for the input
   std::optional<Storage> dense;  // per rank, for dense parameters; unset: not reserved
 };
 
-// There is no plan, or nothing to plan with.
+// Thrown if there is no plan, or if the input is invalid.
 class PlannerError : public Error {
  public:
   enum class Kind {
@@ -229,11 +229,11 @@ struct PlannerOptions {
   std::optional<Machine> machine;
   std::optional<LinkFigures> network;  // between hosts, instead of the figures of `machine`
   std::string kernel = "auto";         // kernel plugin whose estimates are used
-  WireBytes wire = nullptr;            // of the transport; the cost model "torchrec" does not use it
-  Joins joins;                         // the same
+  WireBytes wire = nullptr;            // bytes that the transport sends; not used by the cost model "torchrec"
+  Joins joins;                         // exchanges that are joined; not used by the cost model "torchrec"
   int64_t max_grid_search_proposals = 10000;
   PlannerSearch search = PlannerSearch::kBalanced;
-  // Limits the time to look at shardings, to search, and to explain why there is no plan; 0: none. After the limit, the
+  // Limits the time to list options, to search, and to explain why there is no plan; 0: no limit. After the limit, the
   // best plan so far is returned, and its report says so.
   double time_limit_s = 30;
   std::stop_token stop;  // ends the search like the time limit

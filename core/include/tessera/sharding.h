@@ -64,7 +64,7 @@ struct ComputeDevice {
   static ComputeDevice named(const std::string& id);
 };
 
-// The machines. All ranks are alike, except for the lists. Rank r is on host r / local_world_size.
+// The machines. All ranks are alike except in the lists. Rank r is on host r / local_world_size.
 struct Topology {
   int world_size = 1;
   int local_world_size = 1;            // ranks per host; divides world_size
@@ -88,7 +88,7 @@ struct Topology {
   double weighted_feature_bwd_compute_multiplier = 1;
 
   // TorchRec's defaults for cpu, cuda and hip; hbm_cap is 32 GiB on these accelerators and 0 on the CPU. For other
-  // devices memory and bandwidths come from their component; 0: unknown. local_world_size 0: one host.
+  // devices, memory and bandwidths come from their component; 0: unknown. local_world_size 0 means one host.
   static Topology of(int world_size, int local_world_size = 0, const std::string& compute_device = "cpu");
   static Topology of(int world_size, int local_world_size, const ComputeDevice& device);
   // Takes one number for all ranks or one for each; empty or 0 leaves the default. PlannerError(kBadInput): otherwise.

@@ -11,19 +11,19 @@ namespace tessera {
 
 namespace {
 
-constexpr double kShareOfTrial = 0.2;  // of what is left of the budget
+constexpr double kShareOfTrial = 0.2;  // share of the remaining budget that a trial may use
 constexpr int64_t kPage = 4096;
 constexpr int kHalvings = 8;
-constexpr int64_t kMostMemory = INT64_MAX / 4;  // that a rank may be given, in bytes
+constexpr int64_t kMostMemory = INT64_MAX / 4;  // the most bytes that a trial adds to a rank
 constexpr int kMostMoreHosts = 16;
-constexpr size_t kMostTables = 64;  // that are relaxed one by one
+constexpr size_t kMostTables = 64;  // the most tables that are relaxed one by one
 
 // A constraint that can be dropped.
 struct Wish {
-  const char* name;  // in configs
+  const char* name;  // its key in a config
   bool (*is_set)(const ParameterConstraints&);
   void (*drop)(ParameterConstraints&);
-  bool lists_types = false;  // one more may do
+  bool lists_types = false;  // it lists sharding types, and one more may be enough
 };
 
 constexpr Wish kWishes[] = {
@@ -80,11 +80,11 @@ class Adviser {
       Budget part = Budget::share(budget_, kShareOfTrial);
       return can_be_partitioned({space, options.topology, rooms, options.max_grid_search_proposals}, part);
     } catch (const Error&) {
-      return false;  // the change makes something else impossible
+      return false;  // the changed options are invalid
     }
   }
 
-  // Tables that have the wish; the largest first, since they are the likeliest to be in the way.
+  // Returns the tables with this constraint. The largest come first, because dropping theirs is most likely to help.
   std::vector<std::string> tables_with(const Wish& wish) const {
     std::vector<std::pair<double, std::string>> found;
     for (const PlannerModule& m : modules_) {
@@ -118,7 +118,7 @@ class Adviser {
     found_.push_back(str_cat("without ", wish.name, " of the ", tables.size(), " tables that have it"));
   }
 
-  // The fastest first.
+  // Returns the sharding types that the table could have without its constraint, the fastest first.
   std::vector<std::string> types_without_limits(const std::string& table) const {
     PlannerOptions all = options_;
     all.constraints[table].sharding_types.clear();
@@ -137,7 +137,7 @@ class Adviser {
     return types;
   }
 
-  // For a list of types, one more type where one suffices.
+  // Describes the change. If the constraint lists sharding types and one more type is enough, it suggests that type.
   std::string smaller_than_dropping(const Wish& wish, const std::string& table) {
     if (wish.lists_types) {
       for (const std::string& type : types_without_limits(table)) {

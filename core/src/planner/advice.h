@@ -1,4 +1,4 @@
-// Changes that would make a plan possible.
+// Suggests changes that would make a plan possible.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@
 
 namespace tessera {
 
-// For modules that have no plan under these options: finds single changes after which there is a plan, by trying each
-// one: a constraint less, a sharding type more for one table, more memory per rank, more ranks. Returns the end of a
-// sentence, "; it would fit without keep_apart of table film, or with 1.5 GiB more of hbm on every rank". It stops with
-// the budget, and says so if it found nothing.
+// Call it if there is no plan under these options. Tries single changes: dropping a constraint, allowing one table one
+// more sharding type, more memory per rank, more ranks. Returns those that help as the end of a sentence, such as "; it
+// would fit without keep_apart of table film, or with hbm 1.5 GiB (1610612736 bytes) more on every rank". It stops when
+// the budget is used up, and says so if it has found nothing.
 std::string advice(const Runtime& runtime, const PlannerOptions& options, const std::vector<PlannerModule>& modules,
                    Budget& budget);
 

@@ -12,10 +12,10 @@ namespace tessera {
 
 namespace {
 
-constexpr double kAllProposals = 5e7;                   // units of work that greedy's proposals may take
-constexpr size_t kStarts = 16;                          // partitions that are improved
-constexpr double kLimits[] = {1, 0.5, 0.25, 0.125, 4};  // of the slowest shard, as parts of the best limit
-constexpr double kShares[] = {1, 0.97, 0.9, 0.8};       // of the memory that a combination may take in sum
+constexpr double kAllProposals = 5e7;                   // all of greedy's proposals are tried up to this much work
+constexpr size_t kStarts = 16;                          // number of partitions that are improved
+constexpr double kLimits[] = {1, 0.5, 0.25, 0.125, 4};  // limits of the slowest shard, relative to the best limit
+constexpr double kShares[] = {1, 0.97, 0.9, 0.8};       // shares of all memory that a combination may take
 
 class BalancedSearch {
  public:
@@ -60,7 +60,8 @@ class BalancedSearch {
     return true;
   }
 
-  // On the ranks when they are empty; rank -1: there is one with room.
+  // Returns the rank that lacks least memory for a shard if all ranks are empty; its `rank` is -1 if the shard fits
+  // one.
   PartitionFailure least_missing_on(const ShardingOption& option, const Shards::Run& run) const {
     PartitionFailure least{0, run.begin, -1, {}};
     const Storage& needed = run.first.storage;
@@ -123,7 +124,7 @@ class BalancedSearch {
     if (starts_.size() > kStarts) starts_.pop_back();
   }
 
-  // Greedy's ranks for the options found, and all its proposals where they are little work.
+  // Tries greedy's ranks for the best options so far, and all of greedy's proposals if that is little work.
   void try_greedy() {
     if (out_.best) {
       std::optional<Solution> greedy = greedy::partitioned(problem_, out_.best->options);

@@ -1,6 +1,6 @@
-// The default search: options and ranks for which the busiest rank is done early. It is there beside the greedy search
-// (planner/greedy/search.h) because that places each table once and for good: where memory is short or loads differ it
-// finds no plan or a slower one.
+// The default search: it finds options and ranks that make the busiest rank fast. The greedy search
+// (planner/greedy/search.h) places each table once and never moves it. If memory is short or loads differ, that finds a
+// slower plan, or none.
 #pragma once
 
 #include "planner/budget.h"
@@ -8,11 +8,11 @@
 
 namespace tessera {
 
-// Tries a few combinations of options, from little time in sum to fast slowest shards. Each is packed, and the best
-// ones are improved shard by shard. Greedy's ranks are tried for the best one, and all of greedy's proposals if that is
-// little work; then no plan is worse than greedy's.
+// Tries a few combinations of options: some have a small total time, others a fast slowest shard. Each is packed, and
+// the best ones are improved shard by shard. It also tries greedy's ranks for the best combination, and all of greedy's
+// proposals if that is little work; in that case the plan is never worse than greedy's.
 SearchOutcome balanced_search(const SearchProblem& problem, Budget& budget);
-// Only whether there is a partition: the first that is found, or none.
+// Returns true as soon as it has found any partition.
 bool can_be_partitioned(const SearchProblem& problem, Budget& budget);
 
 }  // namespace tessera

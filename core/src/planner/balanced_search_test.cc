@@ -63,7 +63,7 @@ std::set<int> ranks_of(const PlanResult& result, const std::string& name) {
   return {ranks.begin(), ranks.end()};
 }
 
-// Every rule that a plan must keep.
+// Checks every rule that a plan must keep.
 void expect_sound(const Problem& p, const PlanResult& result) {
   const auto world = static_cast<size_t>(p.options.topology.world_size);
   std::vector<Storage> used(world);
@@ -191,7 +191,8 @@ TEST(BalancedSearch, KeepsEveryRuleAndIsNeverWorseThanGreedy) {
   EXPECT_GT(contradictions, 5);
 }
 
-// Tables as skewed as production's: an even partition, on fewer options than greedy needs, and always the same.
+// For tables as skewed as in production, the search finds an even partition, with fewer proposals than greedy, and the
+// same every time.
 TEST(BalancedSearch, SkewedTablesAreBalanced) {
   for (const auto& [device, fill] : {std::pair{"cuda", 0.5}, {"cuda", 0.7}, {"cpu", 0.5}}) {
     SkewedTables tables;
@@ -237,7 +238,7 @@ TEST(BalancedSearch, TheTimeLimitEndsIt) {
   EXPECT_THROW(EmbeddingShardingPlanner(sharders(), options), PlannerError);
 }
 
-// Every table after the first gets the least work, and yet a sharding that fits.
+// Every table after the first gets the least work, but still a sharding that fits.
 TEST(BalancedSearch, TheTimeLimitEndsTheLookAtShardings) {
   SkewedTables tables;
   tables.count = 60;
@@ -278,7 +279,7 @@ TEST(Constraints, AnErrorSaysWhereTheMemoryIsFrom) {
   Problem p = on_cpu(2, 1 << 10);
   p.add("large", 3000, 64);
   p.options.topology.ddr_note = "ddr is what a small container has left";
-  p.options.topology.ssd_note = "ssd is what a small disk has left";  // which no table is to lie on
+  p.options.topology.ssd_note = "ssd is what a small disk has left";  // no table is on the disk
   EXPECT_THAT(p.error(), HasSubstr("even when it is empty; ddr is what a small container has left; it would fit with"));
   p.options.topology.set_memory_gib({}, {1e-6, 0});
   EXPECT_THAT(p.error(), HasSubstr("a small container"));
@@ -392,7 +393,7 @@ TEST(Advice, OfTheBytesThatItAsksFor) {
   (void)p.plan();
 }
 
-// However much it is: 256 TB of rows for ranks of 1 GiB.
+// Advice finds the amount even for 256 TB of rows and ranks of 1 GiB.
 TEST(Advice, MoreMemoryHelpsEveryTable) {
   Problem p = on_cpu(2, int64_t{1} << 30);
   p.add("film", 4'000'000'000, 16384).sharding_types = {"table_wise"};
@@ -401,7 +402,7 @@ TEST(Advice, MoreMemoryHelpsEveryTable) {
   EXPECT_THAT(text, Not(HasSubstr("nor more memory")));
 }
 
-// The input alone takes more than there is.
+// The input takes more memory than there is.
 TEST(Advice, NothingIsLeftForTables) {
   Problem p = on_cpu(2, 1 << 20);
   p.options.storage_reservation = {};
@@ -466,7 +467,7 @@ TEST_F(KernelsThatServe, AreAskedByNameAndByWhatTheySupport) {
 
 TEST_F(KernelsThatServe, OneRankHasDataParallelOnlyWhereNothingElseIsAllowed) {
   PlannerOptions options;
-  options.topology = Topology::of(1, 1, "cuda");  // whose typical figures find data-parallel cheaper
+  options.topology = Topology::of(1, 1, "cuda");  // by its typical figures, data-parallel is cheaper
   options.constraints["film"].sharding_types = {"data_parallel", "table_wise"};
   EXPECT_EQ(planned(options, film("exact_sgd")), "table_wise fused");
   options.constraints["film"].sharding_types = {"data_parallel"};

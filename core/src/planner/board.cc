@@ -202,7 +202,7 @@ bool Board::place_anywhere(size_t table, Prefer prefer, int first_rank, int num_
   return true;
 }
 
-// Tries every host and keeps the one that ends with the least load.
+// Tries every host, and takes the one whose busiest rank then has the least load.
 bool Board::place_in_host(size_t table, Prefer prefer) {
   const int local = topology_.local_world_size;
   const Shards& shards = option(table).shards;
@@ -231,7 +231,8 @@ bool Board::place_in_host(size_t table, Prefer prefer) {
   return true;
 }
 
-// The busiest rank when shards [begin, end) are on the ranks of a host in order; never: they do not fit.
+// Returns the load of the busiest rank if shards [begin, end) are on the ranks of `host` in order; kNever if they do
+// not fit.
 double Board::cost_in_order(size_t table, size_t begin, size_t end, int host) const {
   const Shards& shards = option(table).shards;
   double worst = 0;
@@ -244,8 +245,8 @@ double Board::cost_in_order(size_t table, size_t begin, size_t end, int host) co
   return worst;
 }
 
-// Each run of local_world_size shards on the host where it ends with the least load; on a host of its own as long as
-// there are some.
+// Places each local_world_size consecutive shards on the host whose busiest rank then has the least load. No host gets
+// a second such group before every host has one.
 bool Board::place_in_order(size_t table) {
   const Shards& shards = option(table).shards;
   const auto local = static_cast<size_t>(topology_.local_world_size);
@@ -304,7 +305,8 @@ bool Board::can_swap(const Piece& a, const Piece& b) const {
   const Storage& sa = run_of(a).first.storage;
   const Storage& sb = run_of(b).first.storage;
   const int ra = rank_of(a), rb = rank_of(b);
-  if (!option(a.table).apart.empty() && !option(b.table).apart.empty()) return false;  // they would have to pass
+  // A swap moves one piece after the other, so two tables of one apart group could meet on a rank.
+  if (!option(a.table).apart.empty() && !option(b.table).apart.empty()) return false;
   Storage left = free_[static_cast<size_t>(rb)];
   left += sb;
   Storage right = free_[static_cast<size_t>(ra)];
@@ -320,7 +322,7 @@ void Board::move(const Piece& piece, int rank) {
 
 void Board::swap(const Piece& a, const Piece& b) {
   const int ra = rank_of(a), rb = rank_of(b);
-  const Piece first = a, second = b;  // the arguments may lie in the lists that change
+  const Piece first = a, second = b;  // copies, because the arguments may be elements of lists that change
   move(first, rb);
   move(second, ra);
 }

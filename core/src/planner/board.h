@@ -1,6 +1,5 @@
-// Shards on ranks, while a partition is made and improved. It is there beside the greedy partitioner
-// (planner/greedy/partitioner.h) because that only ever adds a table: here tables are taken off again, and shards move
-// and swap.
+// The shards on ranks while a partition is made and improved. The greedy partitioner (planner/greedy/partitioner.h)
+// only adds tables; the board can also remove tables, and move and swap shards.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +13,10 @@
 
 namespace tessera {
 
-// Time of every rank under a solution, added in table order.
+// The time of every rank under a solution, summed in the order of the tables.
 std::vector<double> rank_loads(const SearchSpace& space, const Solution& solution, int world_size);
 
-// Keeps every rule at every moment: memory, allowed ranks, groups that are kept apart, placements. A table is on the
+// All rules hold at every moment: memory, allowed ranks, groups that are kept apart, placements. A table is on the
 // board with one of its options, or not at all.
 class Board {
  public:
@@ -34,7 +33,8 @@ class Board {
   void set(const Solution& solution);
   Solution solution() const;
 
-  // Puts a table that is not on the board on the ranks that suit the option best. False, and nothing happens: no room.
+  // Puts a table that is not on the board on the ranks that suit the option best. If there is no room, it returns false
+  // and changes nothing.
   bool place(size_t table, size_t option, Prefer prefer = Prefer::kIdle);
   void put(size_t table, size_t option, const std::vector<int>& ranks);
   void take(size_t table);
@@ -47,12 +47,13 @@ class Board {
   int rank_of(const Piece& piece) const { return ranks_[piece.table][piece.shard]; }
   size_t option_of(size_t table) const { return option_[table]; }
   const std::vector<int>& ranks_of(size_t table) const { return ranks_[table]; }
-  bool movable(const Piece& piece) const;  // on its own, apart from the other shards of its table
-  std::span<const Piece> pieces(int rank) const { return pieces_[static_cast<size_t>(rank)]; }  // one per rank aside
+  bool movable(const Piece& piece) const;  // true if it may move without the other shards of its table
+  // The shards on a rank, without those of tables in everywhere().
+  std::span<const Piece> pieces(int rank) const { return pieces_[static_cast<size_t>(rank)]; }
   const std::vector<size_t>& everywhere() const { return everywhere_; }  // tables with one shard on every rank
   const std::vector<double>& loads() const { return load_; }
-  void set_loads(const std::vector<double>& loads) { load_ = loads; }  // undoes rounding after take() and put()
-  // The last place() that found no room: its shard, and the rank that lacked least.
+  void set_loads(const std::vector<double>& loads) { load_ = loads; }  // undoes the rounding of take() and put()
+  // Why the last unsuccessful place() failed: the shard without room, and the rank that lacked least.
   const PartitionFailure& failure() const { return failure_; }
 
  private:
@@ -79,8 +80,8 @@ class Board {
   std::vector<std::vector<int>> ranks_;
   std::vector<std::vector<Piece>> pieces_;
   std::vector<size_t> everywhere_;
-  std::vector<size_t> owner_;  // of rank r in apart group g, at g * world_size + r
-  std::vector<int> owned_;     // shards there
+  std::vector<size_t> owner_;  // [g * world_size + r]: the table of apart group g that has shards on rank r
+  std::vector<int> owned_;     // [g * world_size + r]: the number of these shards
   PartitionFailure failure_;
   bool failed_ = false;
 };

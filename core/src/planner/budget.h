@@ -9,11 +9,11 @@
 
 namespace tessera {
 
-// Counts work, so that equal input ends a search equally in every process. A clock ends it on a machine so slow that
-// the work would take longer than allowed. A part of a budget ends together with the whole.
+// Counts work, so that equal input ends a search at the same point in every process. On a machine so slow that the work
+// takes longer than allowed, a clock ends it. A part of a budget ends when the whole ends.
 class Budget {
  public:
-  // 0 seconds: no end.
+  // 0 seconds: there is no limit.
   explicit Budget(double seconds, std::stop_token stop = {})
       : stop_(std::move(stop)),
         left_(seconds > 0 ? static_cast<int64_t>(std::min(seconds * kUnitsPerSecond, 9e18)) : INT64_MAX),
@@ -21,7 +21,7 @@ class Budget {
                                               std::chrono::duration<double>(std::min(seconds, 1e9)))
                          : Clock::time_point::max()) {}
   Budget(Budget& whole, int64_t units) : whole_(&whole), left_(std::min(units, whole.left_)), end_(whole.end_) {}
-  // The given share of what is left of both.
+  // A part of the budget: the share `of_one` of the work that `whole` has left.
   static Budget share(Budget& whole, double of_one) {
     Budget part(whole,
                 whole.left_ == INT64_MAX ? INT64_MAX : static_cast<int64_t>(static_cast<double>(whole.left_) * of_one));
@@ -32,7 +32,7 @@ class Budget {
     return part;
   }
 
-  // A unit is about the look at one rank. False: over.
+  // A unit is about the time to look at one rank. Returns false if the budget is used up.
   bool spend(int64_t units) {
     if (whole_ != nullptr) whole_->spend(units);
     if (left_ != INT64_MAX) left_ -= units;
@@ -47,7 +47,7 @@ class Budget {
 
  private:
   using Clock = std::chrono::steady_clock;
-  static constexpr double kUnitsPerSecond = 1e8;  // a slow machine's
+  static constexpr double kUnitsPerSecond = 1e8;  // on a slow machine
   static constexpr int64_t kUnitsPerLook = 200'000;
 
   Budget* whole_ = nullptr;

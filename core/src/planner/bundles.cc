@@ -9,7 +9,7 @@ namespace tessera {
 
 namespace {
 
-// Options of one kind can be put on the same ranks shard by shard.
+// Options of the same kind can share their ranks shard by shard.
 struct Kind {
   int32_t placement;
   size_t shards;
@@ -18,7 +18,7 @@ struct Kind {
 
 Kind kind_of(const ShardingOption& o) { return {o.placement, o.shards.size()}; }
 
-// The table's fastest option of a kind: with this compute kernel, or without one with any.
+// The table's fastest option of a kind with this compute kernel; if there is none, the fastest with any kernel.
 std::optional<size_t> fastest(const SearchSpace& space, size_t table, const Kind& kind, const std::string& kernel) {
   std::optional<size_t> best, best_of_kernel;
   for (size_t i = space.first[table]; i < space.first[table + 1]; ++i) {

@@ -1,4 +1,4 @@
-// Tables that share their ranks, as if they were one table.
+// Treats tables that share their ranks as one table.
 #pragma once
 
 #include <vector>
@@ -8,13 +8,13 @@
 namespace tessera {
 
 struct Bundles {
-  SearchSpace space;                        // a "table" is a bundle: the tables of one group, or a single table
-  std::vector<std::vector<size_t>> tables;  // of each bundle
-  std::vector<std::vector<size_t>> parts;   // of each of space.options: an option for each of the bundle's tables
+  SearchSpace space;                        // each "table" is a bundle: the tables of one group, or a single table
+  std::vector<std::vector<size_t>> tables;  // the tables of each bundle
+  std::vector<std::vector<size_t>> parts;   // for each of space.options, one option per table of the bundle
 };
 
-// Tables of a group are combined where they are cut into equally many shards with the same placement; shard i of all of
-// them is one shard of the bundle. PlannerError(kNoOption) for a group that cannot be.
+// Combines the options of a group's tables that have the same number of shards and the same placement: the shards i of
+// all tables become one shard of the bundle. Throws PlannerError(kNoOption) if a group has no such options.
 Bundles bundle(const SearchSpace& space);
 
 }  // namespace tessera

@@ -42,8 +42,9 @@ bool Chooser::has_room(const ShardingOption& option) const {
   return true;
 }
 
-// The first of equal options stays. Options on other kinds of places are not compared: one may fit where the other does
-// not.
+// Adds the table's options, without those that are worse than another in every way. Of equal options it keeps the
+// first. An option is only compared with options of its placement that have no more shards, because others may fit
+// elsewhere.
 void Chooser::add_table(const SearchSpace& space, size_t table) {
   const size_t begin = choices_.size();
   for (size_t i = space.first[table]; i < space.first[table + 1]; ++i) {
@@ -139,7 +140,8 @@ double Chooser::best_limit(double share) {
   for (const Choice& c : choices_) limits.push_back(c.largest);
   std::sort(limits.begin(), limits.end());
   limits.erase(std::unique(limits.begin(), limits.end()), limits.end());
-  size_t low = 0, high = limits.size() - 1;  // the mean falls as the limit rises: where do they cross?
+  // The mean load of a rank falls as the limit rises; this bisection finds where they cross.
+  size_t low = 0, high = limits.size() - 1;
   while (low < high && !budget_.over()) {
     const size_t middle = (low + high) / 2;
     find_prices(limits[middle], share);

@@ -1,4 +1,5 @@
-// One option per table: little time in sum, no shard that is too slow, memory that suffices in sum.
+// Chooses one option per table: a small total time, no shard that is too slow, and together no more memory than there
+// is.
 #pragma once
 
 #include <array>
@@ -15,16 +16,17 @@ class Chooser {
   // `rooms` has an entry per rank. The arguments outlive the chooser.
   Chooser(const SearchSpace& space, const std::vector<Storage>& rooms, Budget& budget);
 
-  // The table whose every option has a shard that is larger than any rank it may use; tables() where there is none.
+  // The first table without an option whose every shard fits some empty rank that it may use; tables() if all have one.
   size_t table_without_room() const { return without_room_; }
 
-  // Chooses for each table the option with the least time in sum, among the options whose slowest shard takes at most
-  // `most_ms`. If a table has none, it gets the option whose slowest shard is fastest. Memory has a price, the same for
-  // all tables, which is raised until the tables fit into `share` of all memory.
+  // Chooses for each table the option with the least total time, among the options whose slowest shard takes at most
+  // `most_ms`. If a table has none, it gets the option whose slowest shard is fastest. Memory has a price in time, the
+  // same for all tables, which is raised until the tables fit into `share` of all memory.
   std::vector<size_t> choose(double most_ms, double share);
-  // The limit for which the busiest rank of an even partition would be fastest.
+  // The value of most_ms for which the busiest rank of an even partition would be fastest.
   double best_limit(double share);
-  // Options of a table worth a try, cheapest first at the last prices: none that is worse than another in every way.
+  // The options of a table that are worth a try, those that are cheapest at the last prices first. None is worse than
+  // another in every way.
   std::vector<size_t> alternatives(size_t table) const;
 
  private:
@@ -32,8 +34,8 @@ class Chooser {
   struct Choice {
     size_t option;
     double sum, largest;
-    std::array<double, kMemories> bytes;     // over all shards
-    std::array<double, kMemories> of_shard;  // of the largest
+    std::array<double, kMemories> bytes;     // of all shards
+    std::array<double, kMemories> of_shard;  // of the largest shard, for each kind of memory
   };
   using Bytes = std::array<double, kMemories>;
 
@@ -48,11 +50,11 @@ class Chooser {
 
   const std::vector<Storage>& rooms_;
   Budget& budget_;
-  std::vector<Choice> choices_;  // of table t: [first_[t], first_[t + 1])
+  std::vector<Choice> choices_;  // table t has [first_[t], first_[t + 1])
   std::vector<size_t> first_;
   Bytes all_{};                 // memory of all ranks
   Bytes price_{};               // milliseconds per byte
-  Bytes used_{};                // by the last pick
+  Bytes used_{};                // memory that the last pick takes
   std::vector<size_t> picked_;  // indices into choices_
   size_t without_room_;
 };

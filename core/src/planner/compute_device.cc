@@ -1,4 +1,4 @@
-// Devices as the planner knows them.
+// Looks up the devices that a plan can be for.
 #include "tessera/device.h"
 #include "tessera/planner.h"
 
@@ -17,7 +17,7 @@ ComputeDevice compute_device(const Runtime& runtime, const std::string& id) {
   ComponentPtr part;
   try {
     part = runtime.create(TSR_DEVICE_KIND, id);
-  } catch (const Error&) {  // installed, but there is no such device here: the plan is for another machine
+  } catch (const Error&) {  // the component is installed, but the device is on another machine
     return ComputeDevice::named(id);
   }
   return compute_device(DeviceStream::open(part, 0));

@@ -13,7 +13,7 @@ namespace tessera {
 
 namespace {
 
-constexpr double kUsualStateBytes = 4;  // for each row
+constexpr double kUsualStateBytes = 4;  // optimizer state per row
 
 double bytes_of_row(const EmbeddingBagConfig& table, int64_t dim) {
   return static_cast<double>(table.row_format ? sdk::row_bytes(*table.row_format, dim)
@@ -28,7 +28,7 @@ bool runs_on(const Component& kernel, int32_t device_type) {
 }
 
 bool trains(const Component& kernel) { return TSR_HAS(tsr_kernel, &kernel.api<tsr_kernel>(), backward); }
-// The kernel's cost model; null: it has none.
+// The kernel's cost model; null if it has none.
 const tsr_kernel_cost* costs_of(const Component& kernel) {
   const auto* costs = kernel.extension<tsr_kernel_cost>(TSR_KERNEL_COST);
   return TSR_HAS(tsr_kernel_cost, costs, estimate) ? costs : nullptr;
@@ -51,7 +51,7 @@ ComputeKernels::ComputeKernels(const Runtime& runtime, const std::string& kernel
       part = runtime.create(TSR_KERNEL_KIND, id);
     } catch (const Error& e) {
       if (!any && (e.code() == Code::kNotFound || e.code() == Code::kInvalidArgument)) throw;
-      continue;  // not usable here: the load report says why
+      continue;  // it cannot be used here; the load report says why
     }
     if (runs_on(*part, device_.device_type))
       plugins_.push_back(std::move(part));
@@ -75,7 +75,7 @@ ComputeKernels::Question ComputeKernels::question_of(const EmbeddingBagConfig& t
 }
 
 const Component* ComputeKernels::optimizer(const OptimizerSpec& spec) {
-  const PartSpec usual = TableConfig{}.optimizer;  // of tables whose optimizer is chosen later
+  const PartSpec usual = TableConfig{}.optimizer;  // stands for an optimizer that is chosen later
   const auto key = spec.name.empty() ? std::pair(usual.name, usual.options) : std::pair(spec.name, spec.options);
   const auto known = optimizers_.find(key);
   if (known != optimizers_.end()) return known->second.get();
@@ -92,7 +92,7 @@ LookupOptions ComputeKernels::options_of(const EmbeddingBagConfig& table, const 
                     .weight_dtype = table.data_type,
                     .row_format = table.row_format,
                     .optimizer = table.optimizer};
-  // The cost of a shard, whose size is not known yet.
+  // The number of rows is set later, by estimate_of().
   out.tables = {{table.name, 0, table.embedding_dim, kernel.options, shard_poolings(table.pooling), {}, table.any_id}};
   return out;
 }
@@ -103,10 +103,10 @@ std::string ComputeKernels::refusal_of(const Component& plugin, const EmbeddingB
   if (table.any_id && (plugin.api<tsr_kernel>().flags & TSR_KERNEL_ROWS_ON_DEMAND) == 0)
     return str_cat(plugin.id(), " has all rows from the start, and with any_id a row comes when its id does");
   const Component* update = table.row_format ? nullptr : optimizer(table.optimizer);
-  if (!table.row_format && table.optimizer.name.empty()) return "";  // which is chosen later
+  if (!table.row_format && table.optimizer.name.empty()) return "";  // the optimizer is chosen later
   const LookupOptions options = options_of(table, compute_kernel);
   std::string reason = refusal(plugin, KernelConfig(options, update, device_).raw);
-  if (reason.empty() || reason.starts_with(plugin.id() + ' ')) return reason;  // many begin with their name
+  if (reason.empty() || reason.starts_with(plugin.id() + ' ')) return reason;  // many kernels begin with their name
   return str_cat(plugin.id(), ": ", reason);
 }
 
@@ -127,7 +127,7 @@ const std::vector<ComputeKernel>& ComputeKernels::serving(const EmbeddingBagConf
   const Component* update = infers ? nullptr : optimizer(table.optimizer);
   std::vector<ComputeKernel> out;
   const auto offer = [&](const std::string& name, const Component* plugin) {
-    // Quantized collections open no other.
+    // Quantized collections open only TSR_COMPUTE_QUANT.
     if (infers != (compute_kernel_name(name).name == TSR_COMPUTE_QUANT)) return;
     if (plugin == nullptr) return out.push_back({name, infers, {}, update});
     if (!refusal_of(*plugin, table, name).empty()) return;

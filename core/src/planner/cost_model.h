@@ -1,4 +1,4 @@
-// The cost of shards: the planner asks, and models answer.
+// The interface of cost models, which the planner asks for the cost of shards.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace tessera {
 
-// A table that is planned, with its input.
+// A table to plan, with its input.
 struct PricedTable {
-  EmbeddingBagConfig table;  // of a collection of sequences: pooling kNone
+  EmbeddingBagConfig table;  // in a collection of sequences, its pooling is kNone
   const ParameterConstraints* constraints = nullptr;
   Workload work;
 };
@@ -25,14 +25,14 @@ struct PricedShard {
   ParameterSharding::Combine combine = ParameterSharding::Combine::kConcat;
   const ComputeKernel& kernel;
   int64_t rows = 0, cols = 0;
-  int64_t pieces = 1;  // of the whole table
+  int64_t pieces = 1;  // number of rectangles of the table, without replicated ones
 };
 
-// The cost on the rank that holds the shard.
+// The cost of a shard on the rank that holds it.
 struct ShardCost {
   Storage storage;
   Perf perf;
-  std::string refusal;  // why the compute kernel does not take such a shard; empty: it does
+  std::string refusal;  // why the compute kernel refuses the shard; empty if it does not
 };
 
 class CostModel {
@@ -43,7 +43,8 @@ class CostModel {
   virtual std::string figures() const = 0;  // PlanResult::figures
 };
 
-// PlannerOptions::cost_model by name: kInvalidArgument lists those that exist. All references outlive the model.
+// Makes the model that PlannerOptions::cost_model names. Throws kInvalidArgument, which lists the names, for any other.
+// All references must outlive the model.
 std::unique_ptr<CostModel> make_cost_model(const PlannerOptions& options, ComputeKernels& kernels,
                                            const std::vector<PricedTable>& tables);
 

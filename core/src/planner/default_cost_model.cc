@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kMilliseconds = 1000;
 
-// Bytes that leave a rank, by link.
+// Bytes that leave a rank, by kind of link.
 struct Sent {
   double in_host = 0, across_hosts = 0;
 };
@@ -25,7 +25,7 @@ class DefaultModel : public CostModel {
     if (machine_.inter_host) across_hosts_byte_ = byte_seconds(machine_.inter_host->all_to_all);
     if (machine_.intra_host) reduce_byte_ = byte_seconds(machine_.intra_host->all_reduce);
     if (topology_.hosts() > 1) reduce_byte_ = byte_seconds(machine_.inter_host->all_reduce);
-    // The mean rank: every table in equal parts on all of them.
+    // Caches are modelled for an average rank, which has an equal part of every table.
     const double world = topology_.world_size;
     for (const PricedTable& t : tables) {
       const TableLoad& load =
@@ -52,7 +52,7 @@ class DefaultModel : public CostModel {
  private:
   static bool data_parallel(const PricedShard& s) { return s.combine == ParameterSharding::Combine::kDataParallel; }
 
-  // Rows and states where the kernel keeps them; ids and rows of a step beside the device's.
+  // Rows and states count where the kernel keeps them. Ids and output rows of a step count as the device's memory.
   Storage storage(const PricedShard& s, const PieceCost& piece) const {
     const int64_t host = to_bytes(piece.host_bytes), disk = to_bytes(piece.storage_bytes);
     int64_t device = std::max<int64_t>(0, to_bytes(piece.held_bytes) - host - disk);
@@ -83,7 +83,7 @@ class DefaultModel : public CostModel {
     } else {
       const double rows = seconds(rows_sent(s, cost));
       out.bwd_comms = rows * on_wire(s, true);
-      // Ids come from everybody; what an owner receives the homes have sent.
+      // An owner receives ids from every home, as many bytes as the homes send.
       const double ids = seconds({cost.ids_bytes * (topology_.local_world_size - 1),
                                   cost.ids_bytes * (topology_.world_size - topology_.local_world_size)});
       out.fwd_comms = rows * on_wire(s, false) + ids;
@@ -95,8 +95,8 @@ class DefaultModel : public CostModel {
     return out;
   }
 
-  // The work of the ranks that ask for the table falls on all of them, wherever its pieces are. Loads are kept by
-  // rank and shard, so each piece carries an equal part of it.
+  // Adds the work of the homes, which all ranks have, wherever the table's pieces are. Costs are kept per shard, so
+  // each piece gets an equal part of it.
   void add_home(const PricedShard& s, Perf& perf) const {
     const double col_pieces =
         std::max<double>(1, std::round(static_cast<double>(loads_[s.table].work.cols) / static_cast<double>(s.cols)));
@@ -107,7 +107,7 @@ class DefaultModel : public CostModel {
     perf.bwd_compute += part * machine_.split.of(work.rows);
   }
 
-  // The cost of one more byte in an exchange of usual size.
+  // The seconds that one more byte takes in an exchange of usual size.
   static double byte_seconds(const Curve& curve) {
     constexpr double kUsual = 1 << 20;
     return std::max(0.0, curve.at(kUsual) - curve.at(64)) / kUsual;
@@ -117,7 +117,7 @@ class DefaultModel : public CostModel {
     return static_cast<double>(s.rows) / static_cast<double>(std::max<int64_t>(1, loads_[s.table].work.rows));
   }
 
-  // The part of a shard's rows, or of their gradients, that goes over the wire.
+  // Bytes that the transport sends for a shard's rows, or for their gradients, relative to float32.
   double on_wire(const PricedShard& s, bool gradients) const {
     const int64_t cols = std::max<int64_t>(1, s.cols), elements = 1024 * cols;
     return static_cast<double>(bytes_on_wire(wire_, gradients, elements, cols)) /
@@ -128,8 +128,8 @@ class DefaultModel : public CostModel {
     return sent.in_host * in_host_byte_ + sent.across_hosts * across_hosts_byte_;
   }
 
-  // Rows of one shard on their way to all homes. Where they are summed inside the host, every local rank collects
-  // those for its own and for the same ranks elsewhere, and one row per bag crosses.
+  // The bytes of one shard's rows to all homes. If they are summed inside the host, each local rank collects the rows
+  // for itself and for the ranks of its local index on other hosts, and then sends one row per bag across.
   Sent rows_sent(const PricedShard& s, const PieceCost& cost) const {
     const double world = topology_.world_size, local = topology_.local_world_size;
     if (s.combine == ParameterSharding::Combine::kHostSum && topology_.hosts() > 1) {
@@ -145,7 +145,7 @@ class DefaultModel : public CostModel {
   const WireBytes& wire_;
   Machine machine_;
   StepCosts costs_;
-  std::vector<TableLoad> loads_;  // by table
+  std::vector<TableLoad> loads_;  // one per table
   ReuseModel reuse_;
   double in_host_byte_ = 0, across_hosts_byte_ = 0, reduce_byte_ = 0;
 };

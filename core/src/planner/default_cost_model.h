@@ -1,4 +1,4 @@
-// The cost model "default": the kernel plugins' estimates over a machine's figures.
+// The cost model "default": the kernel plugins' estimates from a machine's figures.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// All references outlive the model. Errors of figures_for().
+// All references must outlive the model. Errors are those of figures_for().
 std::unique_ptr<CostModel> make_default_cost_model(const PlannerOptions& options, ComputeKernels& kernels,
                                                    const std::vector<PricedTable>& tables);
 

@@ -8,7 +8,7 @@ namespace tessera {
 double reduce_after_backward(const DenseWork& dense, const Curve& layer, double batch, double backward,
                              const std::function<double(double bytes)>& all_reduce) {
   struct Bucket {
-    size_t first;  // layer
+    size_t first;  // the bucket's first layer
     double parameters;
   };
   std::vector<Bucket> buckets;
@@ -18,7 +18,7 @@ double reduce_after_backward(const DenseWork& dense, const Curve& layer, double 
     buckets.back().parameters += static_cast<double>(in * out + out);
   }
   const double layers = dense.layer_seconds(layer, batch);
-  const double share = layers > 0 ? backward / layers : 0;  // the other work is spread over the layers
+  const double share = layers > 0 ? backward / layers : 0;  // spreads the other work of backward over the layers
   double ran = 0, end = 0;
   for (size_t i = dense.layers.size(); i-- > 0;) {
     const auto [in, out] = dense.layers[i];

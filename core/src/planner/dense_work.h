@@ -1,4 +1,4 @@
-// The dense gradients' reduction over ranks, which goes on while layers run backward.
+// The time to reduce dense gradients over ranks while layers run backward.
 #pragma once
 
 #include <functional>
@@ -7,10 +7,10 @@
 
 namespace tessera {
 
-// Seconds of the reduction after all layers have run backward, which takes `backward` seconds (0: no layer runs while
-// it goes on). `layer` gives the seconds of a layer by its operations, and `all_reduce` those of a bucket by its bytes.
-// Buckets are made from the first layer on. They are reduced one after the other from the last one on, each when its
-// layers have run.
+// Returns the seconds that the reduction still takes after the layers have run backward. `backward` is the time that
+// they take; 0 if nothing is reduced meanwhile. `layer` maps a layer's operations to seconds, and `all_reduce` a
+// bucket's bytes. Buckets are filled from the first layer on. They are reduced one after the other, the last bucket
+// first, each as soon as its layers have run.
 double reduce_after_backward(const DenseWork& dense, const Curve& layer, double batch, double backward,
                              const std::function<double(double bytes)>& all_reduce);
 

@@ -43,7 +43,7 @@ Exchanged ExchangeModel::direct(const Crossing& sent) const {
   return out;
 }
 
-// All ranks send equally many headers.
+// The time of the headers; all ranks send the same number.
 Exchanged ExchangeModel::headers(double block) const {
   const auto [in_host, across] = grid_.reach(topology_.local_world_size);
   Exchanged out;
@@ -107,7 +107,8 @@ Exchanged ExchangeModel::rows_one_way(const Crossing& sent) const {
   return out;
 }
 
-// Homes send along their rows first, owners along their columns. What a rank has for others is divided evenly.
+// Homes send along their rows of the grid first, and owners along their columns first. A rank's bytes are assumed to be
+// divided evenly among the other ranks.
 ExchangeModel::Hops ExchangeModel::hops(const Crossing& sent, bool from_homes) const {
   const auto ranks = static_cast<size_t>(topology_.world_size);
   std::vector<double> lines(static_cast<size_t>(from_homes ? grid_.rows : grid_.columns));
@@ -117,7 +118,8 @@ ExchangeModel::Hops ExchangeModel::hops(const Crossing& sent, bool from_homes) c
   };
   const auto bytes = [&](size_t rank) { return sent.across[rank] + (sent.two_hops ? 0 : sent.in_host[rank]); };
   for (size_t rank = 0; rank < ranks; ++rank) line(rank) += bytes(rank);
-  double others = 0, other_rows = 0, other_columns = 0;  // ranks for which a rank has something
+  // Ranks for which a rank has bytes: all of them, those in other rows, and those in other columns.
+  double others = 0, other_rows = 0, other_columns = 0;
   for (int peer = sent.two_hops ? topology_.local_world_size : 1; peer < topology_.world_size; ++peer) {
     others += 1;
     if (!grid_.same_row(0, peer)) other_rows += 1;
@@ -143,7 +145,7 @@ Exchanged ExchangeModel::along(const Reach& reach, const std::vector<double>& by
 
 Exchanged ExchangeModel::all_reduce(double bytes) const {
   if (topology_.world_size == 1 || bytes <= 0) return {};
-  // The parts for ranks of the same host do not cross.
+  // The parts for ranks of the same host do not cross to other hosts.
   const double world = topology_.world_size, crossing = (world - topology_.local_world_size) / (world - 1);
   if (topology_.hosts() > 1)
     return {.across = machine_.inter_host->all_reduce_at(topology_.world_size, crossing * bytes)};

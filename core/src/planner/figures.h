@@ -1,4 +1,4 @@
-// Which figures a plan is made with.
+// The machine's figures that a plan is made with.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace tessera {
 
-// Those that the options bring, or else typical ones of the topology's device. kFailedPrecondition where there are
-// none, or where they are not for such a job.
+// Returns the options' machine, or typical figures of the topology's device if that is unset. Throws
+// kFailedPrecondition if the device has none, or if the figures do not suit the job.
 Machine figures_for(const PlannerOptions& options);
 
-// "typical figures of cuda (TorchRec's assumptions)", "figures measured on ..."
+// Describes the source: "typical figures of cuda (TorchRec's assumptions)", "figures measured on ...".
 std::string figures_text(const Machine& machine);
 
 }  // namespace tessera

@@ -1,5 +1,4 @@
-// Components that nobody named are planned all the same: sharders, compute kernels and devices that the core has never
-// heard of.
+// The planner uses components that the core does not know: sharders, compute kernels and devices of third parties.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -102,7 +101,7 @@ TEST(ForeignComponents, AreChosenByTheValuesOfTheirOptions) {
   }
 }
 
-// A table is asked about band by band, and of most bands a small capacity has no whole row.
+// Estimates are asked for band by band. If little memory is kept, most bands do not get a whole row of it.
 TEST(ForeignComponents, HaveNothingOfABandOrSayNothingOfATable) {
   const auto bytes_of = [&](const std::string& kernel) {
     PlannerOptions options{.topology = Topology::of(1)};
@@ -116,7 +115,7 @@ TEST(ForeignComponents, HaveNothingOfABandOrSayNothingOfATable) {
     EXPECT_EQ(space.options.at(0).compute_kernel, kernel);
     return space.options.at(0).total_storage.ddr;
   };
-  constexpr int64_t kStep = int64_t{512} * (8 + 16 * 4);  // ids and rows of a batch
+  constexpr int64_t kStep = int64_t{512} * (8 + 16 * 4);  // bytes of a batch's ids and rows
   const int64_t few = bytes_of("acme.shelf?holds=500"), all_rows = (int64_t{1} << 40) * 16 * 4;
   EXPECT_GT(few, kStep + int64_t{480} * 16 * 4);
   EXPECT_LE(few, kStep + int64_t{500} * 16 * 4);
@@ -155,7 +154,7 @@ TEST(ForeignComponents, OnDiskAreHeldToTheDisk) {
   EXPECT_THROW(options.topology.set_memory_gib({}, {}, {1, 2, 3}), PlannerError);
 }
 
-// A job could not open them, whatever memory there is.
+// Options with refused shards are left out, because a job could not open them.
 TEST(ForeignComponents, RefuseShardsWhichAreThenNoOptions) {
   PlannerOptions options{.topology = Topology::of(2)};
   options.constraints["film"].compute_kernels = {"acme.on_disk"};
@@ -197,7 +196,7 @@ TEST(ForeignComponents, ThatWantToBeAskedAreTriedWhenTheyAre) {
   EXPECT_EQ(result.plan.sharders, std::vector<std::string>{"acme.stubborn"});
 }
 
-// broken_constraints() would refuse the plan that is made of them.
+// Layouts that break a constraint are left out, because broken_constraints() would refuse a plan with them.
 TEST(ForeignComponents, ThatHeedNoConstraintAreLeftOut) {
   PlannerOptions options{.topology = Topology::of(2)};
   ParameterConstraints& c = options.constraints["film"];
@@ -211,7 +210,8 @@ TEST(ForeignComponents, ThatHeedNoConstraintAreLeftOut) {
               HasSubstr("table film has no sharding of types acme.stubborn"));
 }
 
-// A plan for a machine whose kernels are not here: what the contract defines, and nothing that nobody serves.
+// A plan may be for another machine, whose kernels are not here. The planner then assumes the compute kernels of
+// abi/kernel.h, and no others.
 TEST(ComputeKernels, OfAnotherMachineAreThoseOfTheContract) {
   PlannerOptions options{.topology = Topology::of(2, 2, "cuda")};
   const PlanResult result = EmbeddingShardingPlanner(all(), options).plan(film());

@@ -37,11 +37,10 @@ ParameterConstraints constraints_of(const TableConfig& table) {
   return c;
 }
 
-// The folder in which kernels keep the files of their tables unless options say otherwise: on a disk also where /tmp is
-// in memory.
+// The default folder of kernels that keep tables in files. It is on a disk even if /tmp is in memory.
 constexpr const char* kFilesAt = "/var/tmp";
 
-// 0 where there is no such place.
+// Returns 0 if there is no such folder.
 int64_t free_for_files() {
   std::error_code none;
   const std::filesystem::space_info space = std::filesystem::space(kFilesAt, none);

@@ -11,9 +11,9 @@ namespace tessera {
 
 namespace {
 
-constexpr double kLeastGain = 1e-6;         // of a step, as a part of the busiest rank's load
-constexpr size_t kSwapPartners = 24;        // ranks; more where none of these helps
-constexpr size_t kTablesToReconsider = 48;  // of the busiest rank, the heaviest
+constexpr double kLeastGain = 1e-6;         // least gain of a step, relative to the busiest rank's load
+constexpr size_t kSwapPartners = 24;        // idlest ranks to try for swaps; more ranks only if none of these helps
+constexpr size_t kTablesToReconsider = 48;  // the heaviest tables of the busiest rank
 
 class Improver {
  public:
@@ -38,7 +38,7 @@ class Improver {
   };
   struct Weighed {
     double weight;
-    size_t order;  // among the rank's pieces
+    size_t order;  // position among the rank's movable pieces
     Board::Piece piece;
   };
 
@@ -71,7 +71,7 @@ class Improver {
     return true;
   }
 
-  // Moves it to the idlest rank that has room.
+  // Considers moving the piece to the idlest rank with room for it.
   bool consider_move(const Board::Piece& piece, Change& best) {
     const double weight = board_.load_of(piece);
     const double left = load(busiest_) - weight;
@@ -87,7 +87,8 @@ class Improver {
     return false;
   }
 
-  // Swaps each piece of the busiest rank with the piece there whose weight leaves the two ranks closest to each other.
+  // Considers swapping each piece of the busiest rank with a piece of `rank`, so that the busier of the two ranks gets
+  // as little load as possible.
   bool consider_swaps(int rank, Change& best) {
     bool found = false;
     const std::vector<Weighed> partners = weighed(rank);
@@ -97,7 +98,7 @@ class Improver {
     return found;
   }
 
-  // Pieces of the rank that can move, the lightest first.
+  // The pieces of the rank that can move, the lightest first.
   std::vector<Weighed> weighed(int rank) const {
     std::vector<Weighed> result;
     for (const Board::Piece& piece : board_.pieces(rank)) {
@@ -109,8 +110,8 @@ class Improver {
     return result;
   }
 
-  // Looks at partners from the best weight outwards, until they make the busier rank of the two busier than the best
-  // change so far. Of equal ones it takes the first in the rank's order.
+  // Tries partners in both directions from the ideal weight, until the busier of the two ranks would be busier than
+  // after the best change so far. Of equal partners it takes the first in the rank's order.
   bool consider_swap(const Board::Piece& piece, int rank, std::span<const Weighed> partners, Change& best) {
     constexpr double kNone = std::numeric_limits<double>::infinity();
     const double weight = board_.load_of(piece);
@@ -140,7 +141,7 @@ class Improver {
     }
   }
 
-  // Tables of the busiest rank, those with the most time in sum first.
+  // The tables of the busiest rank, those with the most time there first.
   std::vector<size_t> tables_there() const {
     std::vector<size_t> tables = board_.everywhere();
     for (const Board::Piece& piece : board_.pieces(busiest_)) tables.push_back(piece.table);
@@ -175,7 +176,8 @@ class Improver {
     return false;
   }
 
-  // Takes the table from the board and places it with an option; undone unless the step is one forward.
+  // Takes the table from the board and places it with another option. Undoes that and returns false unless it is a
+  // gain.
   bool replaced(size_t table, size_t option) {
     const std::vector<double> loads = board_.loads();
     const size_t old_option = board_.option_of(table);
@@ -198,7 +200,7 @@ class Improver {
   Budget& budget_;
   std::vector<size_t> by_load_;  // ranks, the idlest first
   int busiest_ = 0;
-  double limit_ = 0;  // what a step must leave ranks below
+  double limit_ = 0;  // after a step, the ranks that it changed must have less load than this
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// From a partition to a better one, a step at a time.
+// Improves a partition step by step.
 #pragma once
 
 #include "planner/board.h"
@@ -6,9 +6,9 @@
 
 namespace tessera {
 
-// Relieves the busiest rank until that is impossible or the budget is used up: it moves a shard away, swaps it for a
-// smaller one, or gives a table on that rank new places or another option. Each step leaves fewer ranks with as much
-// load as the busiest one had, so a board never gets worse.
+// Relieves the busiest rank until that is impossible or the budget is used up. A step moves a shard away, swaps it for
+// a smaller one, or places a table of that rank anew, perhaps with another option. After a step, fewer ranks have as
+// much load as the busiest one had, so the board never gets worse.
 void improve(const Chooser& chooser, Board& board, Budget& budget);
 
 }  // namespace tessera

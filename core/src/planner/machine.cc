@@ -17,10 +17,10 @@ constexpr double kHbmBandwidth = 963146416128.0;
 constexpr double kNvlinkBandwidth = 644245094400.0;
 constexpr double kNetworkBandwidth = 13421772800.0;
 constexpr double kAcceleratorFlops = 20e12;
-constexpr double kPerSecond = 1000;   // of what a topology says per millisecond
-constexpr double kLaunch = 10 * kUs;  // of a device kernel, or a small collective
+constexpr double kPerSecond = 1000;   // converts a topology's figures, which are per millisecond
+constexpr double kLaunch = 10 * kUs;  // launch of a device kernel, or of a small collective
 
-// fixed + size * per_unit, in steps small enough for a curve.
+// A curve of fixed + size * per_unit, with points at multiples of `step`.
 Curve line(double fixed, double per_unit, double step = 4) {
   std::vector<std::pair<double, double>> points;
   for (double size = 64; size < 1e13; size *= step) points.emplace_back(size, fixed + size * per_unit);
@@ -88,7 +88,7 @@ Machine typical_accelerator(const std::string& device, double memory_bandwidth, 
   return m;
 }
 
-// Device types by DLDeviceType, with the id under which such figures are asked for.
+// The device types that have typical figures, with the ids under which callers ask for them.
 constexpr std::pair<int32_t, const char*> kTypical[] = {{kDLCPU, "cpu"}, {kDLCUDA, "cuda"}, {kDLROCM, "hip"}};
 
 [[noreturn]] void no_figures(const std::string& device) {
@@ -130,9 +130,9 @@ tsr_machine KernelFigures::raw() const {
 LinkFigures LinkFigures::of_network(double bytes_per_second, double delay, double message_seconds) {
   if (!(bytes_per_second > 0 && delay >= 0 && message_seconds > 0))
     fail(Code::kInvalidArgument, "a network has a positive bandwidth and a positive time for a message");
-  constexpr double kStep = 1.5;  // between its points the curve is less than 1 % off the line
+  constexpr double kStep = 1.5;  // between points, the curve is then less than 1 % off the line
   const double fixed = delay + message_seconds;
-  // Each of two ranks sends half of a tensor twice to reduce it.
+  // To reduce a tensor, each of two ranks sends half of it twice.
   return {.backend = "stated",
           .ranks = 2,
           .all_to_all = line(fixed, 1 / bytes_per_second, kStep),
@@ -162,7 +162,7 @@ double LinkFigures::all_reduce_at(int group, double bytes) const {
 
 namespace {
 
-// The figures of a device that nobody has measured: its component says how fast memory and links are.
+// Figures of a device without measurements, from the bandwidths that its component states.
 Machine stated(const Topology& t) {
   if (!(t.hbm_mem_bw > 0)) no_figures(t.compute_device);
   Machine m = typical_accelerator(t.compute_device, t.hbm_mem_bw * kPerSecond,

@@ -1,4 +1,4 @@
-// A machine's file form. docs/calibration.md describes it.
+// Reads and writes a machine's file, which docs/calibration.md describes.
 #include <cmath>
 
 #include "config/json.h"
@@ -14,14 +14,14 @@ using json = nlohmann::ordered_json;
 constexpr int64_t kMachineFormat = 2;
 constexpr double kPerNs = 1e9, kPerUs = 1e6;
 
-// Five digits: more than a measurement is worth.
+// Rounds to five digits, which is finer than any measurement.
 double rounded(double x) {
   if (x == 0 || !std::isfinite(x)) return x;
   const double unit = std::pow(10, std::floor(std::log10(std::abs(x))) - 4);
   return std::round(x / unit) * unit;
 }
 
-// The members of a struct with their keys, for reading and writing alike.
+// A member of a struct and its key in JSON, for both reading and writing.
 template <class T>
 struct Member {
   const char* key;
@@ -37,7 +37,7 @@ constexpr Member<KernelFigures> kKernelMembers[] = {{"run_forward_ns", &KernelFi
                                                     {"call_forward_ns", &KernelFigures::call_forward},
                                                     {"call_backward_ns", &KernelFigures::call_backward}};
 
-// body(key, figures) for each stage. `M`: Machine, const or not.
+// Calls body(key, figures) for each stage. `M` is Machine or const Machine.
 template <class M, class Body>
 void each_stage(M& machine, const Body& body) {
   body("route", machine.route);

@@ -64,7 +64,7 @@ TEST(Link, MessagesShareADelay) {
   const LinkFigures link = LinkFigures::of_network(1e9, 1e-3, 1e-6);
   EXPECT_NEAR(link.all_to_all_at(2, 64), 1.001e-3, 2e-7);
   EXPECT_NEAR(link.all_to_all_at(16, 64), 1.015e-3, 2e-6);
-  // Two exchanges, each rank with each other one, or rounds if those take less time.
+  // An all-reduce is two exchanges of each rank with each other one, or rounds if those take less time.
   EXPECT_NEAR(link.all_reduce_at(16, 64), 2 * 1.015e-3, 4e-6);
   EXPECT_NEAR(LinkFigures::of_network(1e9, 1e-6, 1e-6).all_reduce_at(1024, 64), 10 * 4e-6, 1e-6);
 }
@@ -74,10 +74,10 @@ TEST(RowCost, ReadsTheGridAndBetweenIt) {
   const tsr_machine raw = m.kernels[0].raw();
   EXPECT_DOUBLE_EQ(sdk::row_cost_at(raw, 64, 1e5).lookup, 64e-10);
   EXPECT_DOUBLE_EQ(sdk::row_cost_at(raw, 256, 1e8).update, 4 * 256 * 3e-10);
-  // Between two points of each axis the geometric mean.
+  // Between two points of an axis, the cost is the geometric mean.
   EXPECT_NEAR(sdk::row_cost_at(raw, 128, 1e5).lookup, 128e-10, 1e-15);
   EXPECT_NEAR(sdk::row_cost_at(raw, 64, std::sqrt(1e5 * 1e8)).lookup, 2 * 64e-10, 1e-15);
-  // Outside: the nearest point, and in proportion to longer rows.
+  // Outside, the nearest point counts; for longer rows, in proportion to their length.
   EXPECT_DOUBLE_EQ(sdk::row_cost_at(raw, 16, 1).lookup, 64e-10);
   EXPECT_DOUBLE_EQ(sdk::row_cost_at(raw, 1024, 1e12).lookup, 4 * 4 * 256e-10);
 }
@@ -114,10 +114,10 @@ TEST(RowCost, AnUpdateFindsTheRowWhereItsLookupHasLeftIt) {
   w.update_bytes = 1e5;
   const tsr_estimate near = sdk::estimate_by_figures(raw, w, 256, 4);
   EXPECT_EQ(near.forward_seconds, far.forward_seconds);
-  const double row = 256 * 3e-10;  // near; four times as much far away, where the state still is
+  const double row = 256 * 3e-10;  // in a near cache; four times as much far away, where the state still is
   EXPECT_NEAR(far.backward_seconds, 100 * 4 * row, 1e-12);
   EXPECT_NEAR(near.backward_seconds, 100 * (4 * row + 4.0 / 6 * (row - 4 * row)), 1e-12);
-  w.update_bytes = 1e9;  // no further away than at the next visit
+  w.update_bytes = 1e9;  // counts as no further away than reuse_bytes
   EXPECT_EQ(sdk::estimate_by_figures(raw, w, 256, 4).backward_seconds, far.backward_seconds);
 }
 
@@ -149,7 +149,7 @@ TEST(Machine, WaitingNeedNotBeSaid) {
               HasSubstr("m.json: intra_host.wait is -1; from 0 to 1000 is expected; tessera calibrate --save FILE"));
 }
 
-// Every unit of every stage counts, and is in the file under its own name.
+// Checks that every unit of a stage counts, and is in the file under its own name.
 template <class Figures>
 void expect_all_units(Figures Machine::*stage, const std::string& key) {
   Machine m = complete();

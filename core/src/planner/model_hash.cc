@@ -9,7 +9,7 @@ namespace tessera {
 
 namespace {
 
-// Every text is closed by its length, so that neighbours cannot run together.
+// Adds the length after every text, so that neighbouring texts cannot be mistaken for other ones.
 class Fingerprint {
  public:
   void add(std::string_view text) {
@@ -17,7 +17,7 @@ class Fingerprint {
     add(static_cast<int64_t>(text.size()));
   }
   void add(int64_t value) {
-    std::array<char, 8> bytes;  // the lowest first
+    std::array<char, 8> bytes;  // least significant first
     for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(static_cast<uint64_t>(value) >> 8 * i);
     state_ = fnv1a({bytes.data(), bytes.size()}, state_);
   }
@@ -34,7 +34,7 @@ class Fingerprint {
 
 bool is_collection(const PlannerModule& module) { return module.kind != PlannerModule::Kind::kDense; }
 
-// The bounds that the shards of a table reach.
+// The numbers of rows and columns that the shards of a table cover.
 std::pair<int64_t, int64_t> size_of(const ParameterSharding& sharding) {
   std::pair<int64_t, int64_t> out{0, 0};
   int64_t routed_rows = 0;

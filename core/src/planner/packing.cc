@@ -12,12 +12,12 @@ namespace {
 
 constexpr int kRounds = 6;
 
-// How hard a table is to place; the larger, the earlier.
+// How hard a table is to place. Larger demands are placed earlier.
 struct Demand {
-  size_t failures = 0;      // in earlier rounds
-  bool everywhere = false;  // one shard on every rank: its place is no choice
-  size_t barred = 0;        // ranks it may not use
-  double size = 0;          // of its largest shard, as a part of an even load or of a rank's memory
+  size_t failures = 0;      // earlier rounds in which it found no room
+  bool everywhere = false;  // it has one shard on every rank, so there is no choice
+  size_t barred = 0;        // number of ranks that it may not use
+  double size = 0;          // its largest shard, relative to an even load or to a rank's memory
   bool operator<(const Demand& b) const {
     return std::tie(failures, everywhere, barred, size) < std::tie(b.failures, b.everywhere, b.barred, b.size);
   }
@@ -26,7 +26,7 @@ struct Demand {
 double part(int64_t bytes, double of) { return of > 0 ? static_cast<double>(bytes) / of : 0; }
 
 struct Scale {
-  double load = 0, hbm = 0, ddr = 0;  // of an average rank
+  double load = 0, hbm = 0, ddr = 0;  // an average rank's load and memory
 };
 
 Scale scale_of(const SearchSpace& space, const std::vector<Storage>& rooms, const std::vector<size_t>& options) {

@@ -1,4 +1,4 @@
-// A plan's file form. docs/plans.md describes it.
+// Reads and writes a plan's file, which docs/plans.md describes.
 #include <set>
 
 #include "config/json.h"
@@ -24,7 +24,7 @@ constexpr CombineName kCombineNames[] = {{Combine::kConcat, "concat"},
                                          {Combine::kHostSum, "host_sum"},
                                          {Combine::kDataParallel, "replica"}};
 
-// [rows, columns] of a shard.
+// Reads two numbers, [rows, columns], of a shard.
 std::pair<int64_t, int64_t> two(const JsonObject& shard, const char* key) {
   constexpr int64_t kMost = int64_t{1} << 60;
   const auto values = shard.get<std::vector<int64_t>>(key);
@@ -43,7 +43,7 @@ Combine combine_from(const JsonObject& table) {
   table.wrong_at("combine", " is \"", name, "\"; concat, sum, host_sum or replica is expected");
 }
 
-// The table's size is what the shards reach; they must cover all of it.
+// A file does not state a table's size: it is the extent of the shards, which must cover all of it.
 void check_cover(const ParameterSharding& sharding, const JsonObject& table) {
   if (sharding.shards.empty()) table.wrong_at("shards", " is empty");
   std::vector<tsr_rectangle> pieces;
@@ -111,7 +111,7 @@ json sharding_json(const std::string& name, const ParameterSharding& sharding) {
   return out;
 }
 
-// One line per shard: readable, and small changes give small differences.
+// Writes one line per shard, which is readable, and makes the diff of two similar plans small.
 std::string table_text(const json& table) {
   std::string out = "        {";
   for (const auto& [key, value] : table.items()) {

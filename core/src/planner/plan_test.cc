@@ -1,4 +1,4 @@
-// Plans as texts and files.
+// Tests plans as texts and files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -142,7 +142,7 @@ TEST(Plan, BrokenConstraintsAreListed) {
   };
   using C = ParameterConstraints;
   EXPECT_EQ(broken([](C&, C&) {}), "");
-  EXPECT_EQ(broken([](C& film, C& hashed) {  // all of these are kept
+  EXPECT_EQ(broken([](C& film, C& hashed) {  // the plan keeps all of these
               film.sharding_types = {"table_wise", "row_wise"}, film.compute_kernels = {"fused"};
               film.max_shards = 4, film.min_partition = 8, film.ranks = {0, 1, 2, 3};
               hashed.forbidden_ranks = {0, 2}, hashed.min_partition = 64, hashed.keep_together = "one";

@@ -1,4 +1,4 @@
-// A plan's forms for people: TorchRec 1.9's tables and the line of TorchRec's sharding tutorial.
+// A plan as text for people: TorchRec 1.9's tables, and the line of TorchRec's sharding tutorial.
 #include <algorithm>
 #include <functional>
 
@@ -10,8 +10,8 @@ namespace {
 
 using Row = std::vector<std::string>;
 
-// Columns joined by " | ", headers centred, cells left-aligned, no newline at the end. Of an odd number of blanks the
-// one more goes right in columns of even width and left in others, as Python's str.center has it.
+// Joins columns by " | ", with centred headers, left-aligned cells, and no newline at the end. If a header needs an odd
+// number of blanks, the extra one goes right in columns of even width and left in others, as in Python's str.center.
 std::string tabulate(const Row& header, const std::vector<Row>& rows) {
   if (rows.empty()) return "\n";
   std::vector<size_t> width(header.size());
@@ -45,13 +45,13 @@ std::string bracketed(const std::vector<T>& items) {
 
 std::string pair_text(int64_t a, int64_t b) { return str_cat("[", a, ", ", b, "]"); }
 
-// The shards that the text forms show: TorchRec keeps none for data-parallel tables.
+// The shards that the texts show; TorchRec lists none for data-parallel tables.
 const std::vector<ShardMetadata>& listed_shards(const ParameterSharding& sharding) {
   static const std::vector<ShardMetadata> kNone;
   return sharding.combine == ParameterSharding::Combine::kDataParallel ? kNone : sharding.shards;
 }
 
-// Kernels as they were called when the tutorial was written.
+// The name that a kernel had when the tutorial was written.
 std::string old_kernel_name(const std::string& kernel) { return "batched_" + kernel; }
 
 std::string quoted(const std::string& text) { return "'" + text + "'"; }

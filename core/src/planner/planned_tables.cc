@@ -11,7 +11,7 @@ namespace tessera {
 
 namespace {
 
-// One attribute of the model. Children stand in the order in which they were added.
+// One attribute of the model. Children are in the order in which they were added.
 struct Node {
   std::string name;
   const PlannerModule* module = nullptr;

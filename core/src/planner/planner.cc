@@ -13,8 +13,8 @@ namespace tessera {
 
 namespace {
 
-constexpr double kSearchShare = 0.7;       // of the time limit; the rest is for explaining a failure
-constexpr double kEnumerationShare = 0.5;  // at most, for what every table may be
+constexpr double kSearchShare = 0.7;       // share of the time limit for the search; the rest explains a failure
+constexpr double kEnumerationShare = 0.5;  // largest share of that for listing the tables' options
 
 Code code_of(PlannerError::Kind kind) {
   switch (kind) {
@@ -30,7 +30,7 @@ Code code_of(PlannerError::Kind kind) {
 [[noreturn]] void no_plan(const PlannerOptions& options, const std::vector<Storage>& rooms,
                           const SearchOutcome& outcome, const std::string& advice) {
   Storage everywhere;
-  for (const Storage& room : rooms)  // of which the reservation may have left less than nothing
+  for (const Storage& room : rooms)  // the reservation may have left a negative amount
     everywhere += {std::max<int64_t>(0, room.hbm), std::max<int64_t>(0, room.ddr), std::max<int64_t>(0, room.ssd)};
   const bool insufficient = !outcome.least || !outcome.least->fits_in(everywhere);
   const bool on_disk = outcome.least && outcome.least->ssd > 0;
@@ -67,7 +67,7 @@ EmbeddingModuleShardingPlan& module_plan(ShardingPlan& plan, const std::string& 
   return plan.modules.emplace_back(path, EmbeddingModuleShardingPlan{}).second;
 }
 
-// A solution for bundles as one for tables.
+// Turns a solution for bundles into a solution for tables.
 Solution unbundled(const Solution& of_bundles, const Bundles& bundles, size_t tables) {
   Solution out{std::vector<size_t>(tables), std::vector<std::vector<int>>(tables), of_bundles.rating};
   for (size_t b = 0; b < bundles.tables.size(); ++b) {

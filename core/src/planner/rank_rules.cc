@@ -10,7 +10,7 @@ namespace tessera {
 
 namespace {
 
-using Groups = std::map<std::string, std::vector<size_t>>;  // tables by the name of their group
+using Groups = std::map<std::string, std::vector<size_t>>;  // the tables of each group, by its name
 
 std::string names_of(const std::vector<size_t>& group, const std::vector<PlannedTable>& tables) {
   std::vector<std::string> names;
@@ -18,7 +18,7 @@ std::string names_of(const std::vector<size_t>& group, const std::vector<Planned
   return list_text(names);
 }
 
-// Pins less forbidden ranks.
+// The constraint's `ranks` without its `forbidden_ranks`; without `ranks`, all ranks that are not forbidden.
 std::vector<bool> allowed_ranks(const PlannedTable& t, int world_size) {
   const ParameterConstraints& c = t.constraints;
   std::vector<bool> allowed(static_cast<size_t>(world_size), c.ranks.empty());
@@ -33,7 +33,7 @@ std::vector<bool> allowed_ranks(const PlannedTable& t, int world_size) {
   return allowed;
 }
 
-// The ranks that all tables of a group may use, in place of each table's own.
+// Gives each table of a group the ranks that all of them may use.
 void share_ranks(const std::string& name, const std::vector<size_t>& group, const std::vector<PlannedTable>& tables,
                  RankRules& rules) {
   std::vector<bool> common = rules.tables[group.front()].allowed;
@@ -47,7 +47,7 @@ void share_ranks(const std::string& name, const std::vector<size_t>& group, cons
   for (const size_t t : group) rules.tables[t].allowed = common;
 }
 
-// Can every table have a rank that it shares with none of the group? Looks for a matching of tables with ranks.
+// Checks if every table of a group can have a rank of its own, by a matching of tables with ranks.
 class Matching {
  public:
   Matching(const std::vector<size_t>& group, const RankRules& rules)
@@ -73,7 +73,7 @@ class Matching {
   }
   const std::vector<size_t>& group_;
   const RankRules& rules_;
-  std::vector<size_t> owner_;  // per rank
+  std::vector<size_t> owner_;  // the table matched with each rank
   std::vector<bool> visited_;
 };
 
@@ -96,7 +96,7 @@ void keep_apart(const std::string& name, const std::vector<size_t>& group, const
   for (const size_t t : group) rules.tables[t].apart.push_back(number);
 }
 
-// If one table of a bundle may not use a rank, no table of the bundle may.
+// Gives each table of `together` the apart groups of all of them, because they share their ranks.
 void share_groups(const std::vector<size_t>& together, RankRules& rules) {
   std::vector<int> all;
   for (const size_t t : together) {

@@ -10,30 +10,30 @@
 
 namespace tessera {
 
-// PlannerError(kBadInput) for a constraint that makes no sense by itself.
+// Throws PlannerError(kBadInput) if a constraint makes no sense by itself.
 void check_constraints(const ParameterConstraints& constraints, const std::string& table, int world_size);
 
 struct RankRules {
   struct OfTable {
-    std::vector<bool> allowed;  // one per rank; empty: all
-    std::vector<int> apart;     // groups of which no two tables may share a rank
+    std::vector<bool> allowed;  // one per rank; empty: all ranks are allowed
+    std::vector<int> apart;     // numbers of its apart groups; no two tables of a group may share a rank
   };
   std::vector<OfTable> tables;
-  std::vector<std::vector<size_t>> together;  // tables that share their ranks, two at least
+  std::vector<std::vector<size_t>> together;  // groups of at least two tables that share their ranks
 };
 
-// PlannerError(kBadInput) where constraints contradict each other: which, and why.
+// Throws PlannerError(kBadInput), which says which and why, if constraints contradict each other.
 RankRules rank_rules(const std::vector<PlannedTable>& tables, int world_size);
 
-// Lists the constraints that a plan made elsewhere breaks, a line for each; empty: it keeps all. `plan` must be one for
-// these modules: plan_mismatch().
+// Lists the constraints that a plan from elsewhere breaks, a line for each; empty if it keeps all. The plan must fit
+// these modules, see plan_mismatch().
 std::string broken_constraints(const ShardingPlan& plan, const std::vector<PlannerModule>& modules,
                                const std::map<std::string, ParameterConstraints>& constraints);
 
-// PlannerError(kBadInput).
+// Throws PlannerError(kBadInput).
 [[noreturn]] void bad_input(const std::string& text);
 
-// "a, b and c"; of more than eight the first seven
+// Returns "a, b and c". Of more than eight names it lists the first seven.
 std::string list_text(const std::vector<std::string>& names);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// The planner's result, for a person.
+// The planner's result as text for people.
 #include <algorithm>
 #include <iomanip>
 #include <map>
@@ -13,7 +13,7 @@ namespace {
 
 using Row = std::vector<std::string>;
 
-// Columns two blanks apart; the first `left` columns are texts, the others figures.
+// Lays out columns two blanks apart. The first `left` columns are texts, aligned left; the others are figures.
 std::string table_text(const Row& header, const std::vector<Row>& rows, size_t left) {
   std::vector<size_t> width(header.size());
   for (size_t c = 0; c < header.size(); ++c) {
@@ -47,7 +47,7 @@ std::string percent(int64_t part, int64_t whole) {
   return whole == 0 ? "-" : str_cat(number(100.0 * static_cast<double>(part) / static_cast<double>(whole), 1), "%");
 }
 
-// Ranks as runs: "0-3, 6".
+// Lists ranks as runs: "0-3, 6".
 std::string runs(const std::vector<int>& ranks) {
   std::string out;
   for (size_t i = 0; i < ranks.size();) {
@@ -64,12 +64,12 @@ const ParameterSharding& sharding_of(const PlanResult& result, const ShardingOpt
   return result.plan.at(option.path).at(option.name);
 }
 
-// With its module where there are several.
+// The table's name, with the path of its module if there are several modules.
 std::string label_of(const PlanResult& result, const ShardingOption& option) {
   return result.plan.modules.size() == 1 || option.path.empty() ? option.name : option.path + "." + option.name;
 }
 
-// The kinds of memory that the chosen options use; all plans use some.
+// The kinds of memory that the chosen options use. Every plan uses at least one.
 struct Kinds {
   explicit Kinds(const PlanResult& r) {
     for (const size_t index : r.chosen) {
@@ -87,7 +87,7 @@ void add_if(bool wanted, const std::vector<std::string>& cells, Row& row) {
   if (wanted) row.insert(row.end(), cells.begin(), cells.end());
 }
 
-// Two tables, because one would be too wide for a terminal: what ranks store, and their times.
+// Two tables, because one would be too wide for a terminal: the memory of the ranks, and their times.
 std::string rank_tables(const PlanResult& r, const Kinds& kinds) {
   const auto ranks = static_cast<size_t>(r.topology.world_size);
   std::vector<Perf> perf(ranks);
@@ -151,7 +151,7 @@ std::string table_table(const PlanResult& r, const Kinds& kinds) {
   return table_text(header, rows, 4);
 }
 
-// Tables whose repeated rows travel once.
+// Lists the tables whose repeated rows travel once.
 std::string once_lines(const PlanResult& r) {
   std::string out;
   for (const size_t index : r.chosen) {
@@ -163,7 +163,7 @@ std::string once_lines(const PlanResult& r) {
   return out.empty() ? out : "\n" + out;
 }
 
-// The options of one table, without columns that tell nothing.
+// The options of one table, without columns that are the same for all.
 std::string option_table(const std::vector<const ShardingOption*>& options, const ShardingOption* taken) {
   const auto any = [&](const auto& property) { return std::any_of(options.begin(), options.end(), property); };
   const bool kernels = any([&](const ShardingOption* o) { return o->compute_kernel != taken->compute_kernel; });
@@ -189,7 +189,7 @@ std::string option_table(const std::vector<const ShardingOption*>& options, cons
   return table_text(header, rows, kernels ? 3 : 2);
 }
 
-// The stage that most of an option's time goes to.
+// The stage that takes most of an option's time.
 std::string main_part(const ShardingOption& option) {
   const Perf p = perf_of(option);
   const std::pair<double, const char*> parts[] = {{p.fwd_compute, "looking up"},
@@ -202,7 +202,7 @@ std::string main_part(const ShardingOption& option) {
                        : "nothing";
 }
 
-// Why an option was taken: sentences. `others` are the table's other options.
+// Sentences that explain why an option was taken. `others` are the table's other options.
 std::string reasons(const PlanResult& r, const ShardingOption& taken,
                     const std::vector<const ShardingOption*>& others) {
   const std::vector<int> ranks = sharding_of(r, taken).ranks();
@@ -213,7 +213,7 @@ std::string reasons(const PlanResult& r, const ShardingOption& taken,
                             ". Its slowest shard takes ", micros(taken.largest_perf), " us of the ", micros(load),
                             " us that the busiest of these ranks needs for a step; most of its time goes to ",
                             main_part(taken), ". ");
-  const ShardingOption* rival = nullptr;  // the best of another kind
+  const ShardingOption* rival = nullptr;  // the best option of another kind
   for (const ShardingOption* o : others) {
     const bool same = o->sharding_type == taken.sharding_type && o->compute_kernel == taken.compute_kernel;
     if (!same && (rival == nullptr || o->largest_perf < rival->largest_perf)) rival = o;

@@ -10,7 +10,7 @@ namespace tessera {
 
 namespace {
 
-constexpr int64_t kInputCopies = 20;  // of a batch that are alive at once
+constexpr int64_t kInputCopies = 20;  // copies of a batch that exist at once
 constexpr int64_t kDenseCopies = 6;   // parameters, gradients, optimizer states, buckets
 
 Storage on_device(int64_t bytes, const Topology& topology) {
@@ -82,7 +82,7 @@ ReservedStorage reserve_storage(const std::vector<PlannerModule>& modules, const
                 " % are set aside, dense parameters take ", out.dense->str(), " and the input ", out.kjt.str(),
                 "; set less aside, reduce the batch of ", options.batch_size, ", or use devices with more memory"));
   }
-  // TorchRec's planner looks at hbm alone, and tries every proposal in vain.
+  // TorchRec's planner checks only hbm, and then tries every proposal in vain.
   const bool room = std::any_of(out.per_rank.begin(), out.per_rank.end(), [](const Storage& s) { return s.ddr > 0; });
   if (!room && !topology.accelerator() && !options.torchrec_limits) {
     throw PlannerError(PlannerError::Kind::kInsufficientStorage,

@@ -1,4 +1,4 @@
-// The memory of a rank that tables may not use.
+// Reserves the memory of ranks that tables may not use.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// PlannerError(kInsufficientStorage) when nothing is left.
+// Throws PlannerError(kInsufficientStorage) if nothing is left for tables.
 ReservedStorage reserve_storage(const std::vector<PlannerModule>& modules, const std::vector<PlannedTable>& tables,
                                 const PlannerOptions& options);
 

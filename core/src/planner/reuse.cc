@@ -9,7 +9,8 @@ namespace tessera {
 
 namespace {
 
-// Between two visits of a row the mean time is 1 / rate; a uniform table alone has then touched this part of itself.
+// The mean time between two visits of a row is 1 / rate. If a table has only uniform rows, this share of them is
+// touched in that time.
 constexpr double kTouchedAlone = 1 - 0.36787944117144233;  // 1 - 1 / e
 constexpr double kBandGrowth = 4;
 
@@ -27,7 +28,7 @@ std::vector<PopularityBand> popularity_bands(int64_t rows, double exponent) {
   double total = 0;
   for (double first = 1; first <= all;) {
     const double last = std::min(std::floor(first * kBandGrowth), all + 1);  // [first, last)
-    // The k-th term of the sum is close to the integral around k.
+    // The k-th term of the sum is close to the integral from k - 0.5 to k + 0.5.
     const double mass = zipf_integral(first - 0.5, last - 0.5, exponent);
     bands.push_back({last - first, mass});
     total += mass;
@@ -56,7 +57,7 @@ double distinct_rows(double rows, double n) { return rows <= 0 ? 0 : rows * -std
 
 void ReuseModel::add_rows(double rows, double row_bytes, double rate) {
   if (!(rows > 0) || !(rate > 0)) return;
-  // Groups of nearly the same rate count as one: thousands of tables then cost as much as a few.
+  // Groups of nearly the same rate are merged, so that thousands of tables take as little time as a few.
   const double bytes = rows * row_bytes;
   const auto same = std::find_if(groups_.begin(), groups_.end(),
                                  [&](const Group& g) { return g.rate < rate * 1.1 && rate < g.rate * 1.1; });

@@ -1,4 +1,4 @@
-// The question to a search and its answer: the best combination of options with their ranks.
+// The input of a search and its result, the best combination of options with their ranks.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@
 
 namespace tessera {
 
-// Why a proposal could not be partitioned: the first shard for which no rank had room.
+// The reason why a proposal could not be partitioned: the first shard for which no rank had room.
 struct PartitionFailure {
   size_t table = 0;  // index into the proposal
   size_t shard = 0;
-  int rank = 0;     // where least was missing
-  Storage missing;  // there
+  int rank = 0;     // the rank that lacked least
+  Storage missing;  // the memory that it lacked
 };
 
 // A partition of all tables of a search space.
 struct Solution {
-  std::vector<size_t> options;          // per table, an index into SearchSpace::options
+  std::vector<size_t> options;          // for each table an index into SearchSpace::options
   std::vector<std::vector<int>> ranks;  // per table, per shard
   double rating = 0;                    // time of the busiest rank
 };
@@ -29,11 +29,11 @@ struct Solution {
 struct SearchOutcome {
   std::optional<Solution> best;
   int64_t num_proposals = 0;     // combinations that were tried
-  int64_t num_plans = 0;         // those that could be partitioned
-  std::optional<Storage> least;  // smallest total storage of a combination that could not
-  std::string failure;           // the last one, in words
+  int64_t num_plans = 0;         // combinations that could be partitioned
+  std::optional<Storage> least;  // smallest total storage of a combination that could not be partitioned
+  std::string failure;           // the last failure, in words
 
-  // A combination that could not be partitioned, with its reason in words.
+  // Records a combination that could not be partitioned, with the reason in words.
   void note_failure(const SearchSpace& space, const std::vector<size_t>& options, std::string text);
 };
 
@@ -45,7 +45,7 @@ struct SearchProblem {
   int64_t max_grid_search_proposals;
 };
 
-// "shard 0 of table film (row_wise, fused) needs 2 GiB of hbm, and rank 3, where least is missing, lacks ..."
+// Returns "shard 0 of table film (row_wise, fused) needs 2 GiB of hbm, and rank 3, where least is missing, lacks ...".
 std::string describe(const ShardingOption& option, const PartitionFailure& failure);
 
 }  // namespace tessera

@@ -27,7 +27,7 @@ bool contains(const std::vector<std::string>& list, std::string_view name) {
 
 std::string list_of(const std::vector<std::string>& names) { return names.empty() ? "none" : sdk::joined(names); }
 
-// Within TorchRec's limits, in its order.
+// The table's sharding types under TorchRec's limits, in TorchRec's order.
 std::vector<std::string> sharding_types_within_limits(const PlannedTable& t, const Topology& topology,
                                                       const std::vector<std::string>& installed) {
   const std::vector<std::string>& asked = t.constraints.sharding_types;
@@ -42,7 +42,7 @@ std::vector<std::string> sharding_types_within_limits(const PlannedTable& t, con
   return types;
 }
 
-// Those that the constraint names, whatever its order; without any, those that are offered to all.
+// The sharding types that the constraint lists, sorted; if it lists none, those that are offered to all tables.
 std::vector<std::string> sharding_types_for(const PlannedTable& t, const std::vector<std::string>& installed,
                                             const std::vector<std::string>& offered) {
   if (t.constraints.sharding_types.empty()) return offered;
@@ -58,7 +58,8 @@ std::vector<std::string> sharding_types_for(const PlannedTable& t, const std::ve
   return types;
 }
 
-// One rank has each table whole under most types, at one cost, where the first wins: table_wise is before column_wise.
+// On a single rank, most types leave a table whole and cost the same, and the first one wins. In TorchRec's order that
+// is table_wise and not column_wise.
 void in_torchrec_order(std::vector<std::string>& types) {
   const auto known = torchrec::known_sharders();
   const auto place = [&](const std::string& type) {
@@ -69,7 +70,7 @@ void in_torchrec_order(std::vector<std::string>& types) {
                    [&](const std::string& a, const std::string& b) { return place(a) < place(b); });
 }
 
-// Without costs: the caller adds them shape by shape.
+// Makes an option without shards; add_shards() adds them with their costs.
 ShardingOption option_of(const PlannedTable& t, const std::string& sharding_type, const std::string& compute_kernel,
                          const Layout& layout, const RankRules::OfTable& rules) {
   return {.path = t.module->path,
@@ -89,7 +90,7 @@ ShardingOption option_of(const PlannedTable& t, const std::string& sharding_type
           .apart = rules.apart};
 }
 
-// Why the compute kernel does not take one of them; empty: it does.
+// Adds the layout's shards with their costs. Returns why the compute kernel refuses one of them; empty if it does not.
 std::string add_shards(ShardingOption& o, const Layout& layout, const PricedShard& split, const PricedShard& replicated,
                        const CostModel& model) {
   Shard before;
@@ -97,7 +98,8 @@ std::string add_shards(ShardingOption& o, const Layout& layout, const PricedShar
     const tsr_rectangle& r = layout.rectangles[i];
     Shard shard{r.rows, r.cols, r.row, r.col, {}, {}};
     const bool alike = i != layout.first_replicated && i != layout.first_replicated + layout.num_replicated;
-    if (!o.shards.empty() && alike && before.rows == r.rows && before.cols == r.cols) {  // most shards are
+    // Most shards have the size of the one before, and so its cost.
+    if (!o.shards.empty() && alike && before.rows == r.rows && before.cols == r.cols) {
       shard.storage = before.storage;
       shard.perf = before.perf;
     } else {
@@ -119,7 +121,8 @@ std::string add_shards(ShardingOption& o, const Layout& layout, const PricedShar
   return "";
 }
 
-// Those layouts break whose sharder pays no heed to it: broken_constraints() would refuse the plan.
+// True if the layout keeps the constraints on shards. A sharder may ignore them, but broken_constraints() would refuse
+// the plan.
 bool keeps(const ParameterConstraints& c, const Layout& layout, int64_t cols) {
   if (c.max_shards > 0 && std::ssize(layout.rectangles) > c.max_shards) return false;
   const int64_t least = std::min(c.min_partition, cols);
@@ -147,7 +150,7 @@ bool keeps(const ParameterConstraints& c, const Layout& layout, int64_t cols) {
                          : str_cat(none, " that a kernel serves: ", refusals, " (", sharders, ")"));
 }
 
-// Half of the most that any rank has of each memory: what fits leaves room for the input and for other tables.
+// Half of the most memory of each kind that any rank has. A shard that fits leaves room for the input and other tables.
 Storage half_a_room(const Topology& topology) {
   Storage room;
   for (int rank = 0; rank < topology.world_size; ++rank) {
@@ -202,7 +205,7 @@ class Enumeration {
                                          : sharding_types_for(t, installed_, offered_);
     const bool alone = options_.topology.world_size == 1 && !options_.torchrec_limits;
     if (alone) in_torchrec_order(types);
-    // The first table tells what sharders propose.
+    // The first table gets all types, to see how many layouts each sharder proposes.
     const bool hurried = index > 0 && !tied_[index] && budget_.over();
     if (hurried)
       std::stable_sort(types.begin(), types.end(),
@@ -215,11 +218,11 @@ class Enumeration {
       add_type(index, types[i]);
     }
     if (space_.options.size() == first) no_option(t, rules_.tables[index], options_, installed_, refusals(index));
-    const bool updated = !t.table->optimizer.name.empty();  // without an optimizer only data-parallel works
+    const bool updated = !t.table->optimizer.name.empty();  // without an optimizer, only data-parallel options work
     if (alone && updated) leave_out_data_parallel(first);
   }
 
-  // One rank has nobody to share a data-parallel table with, and would update it apart from the others for nothing.
+  // A single rank has nobody to share a data-parallel table with, and its separate update would only cost time.
   void leave_out_data_parallel(size_t first) {
     const auto begin = space_.options.begin() + static_cast<std::ptrdiff_t>(first);
     const auto data_parallel = std::stable_partition(
@@ -227,7 +230,7 @@ class Enumeration {
     if (data_parallel != begin) space_.options.erase(data_parallel, space_.options.end());
   }
 
-  // Those of the table at hand. Within TorchRec's limits, its kernels and not ours count.
+  // Sets table_kernels_ for a table. Under TorchRec's limits these are TorchRec's kernels, not those of the plugins.
   void find_kernels(size_t index) {
     const PricedTable& t = priced_[index];
     const std::vector<std::string>& asked = t.constraints->compute_kernels;
@@ -247,9 +250,9 @@ class Enumeration {
     }
   }
 
-  // Why there are no more kernels for the table.
+  // The reasons why kernels do not serve the table; empty if kernels are not what is missing.
   std::string refusals(size_t index) {
-    const bool cut = priced_[index].table.any_id && !table_kernels_.empty();  // then it is not for want of a kernel
+    const bool cut = priced_[index].table.any_id && !table_kernels_.empty();  // there are kernels, but no layout
     if (options_.torchrec_limits || !refused_.empty() || cut) return refused_;
     std::vector<std::string> names = priced_[index].constraints->compute_kernels;
     if (names.empty()) names = {TSR_COMPUTE_FUSED, TSR_COMPUTE_DENSE};
@@ -273,7 +276,7 @@ class Enumeration {
   }
 
   void add_type(size_t index, const std::string& type) {
-    // The units of the budget that a rectangle takes, each about a look at one rank: proposed, checked, priced, kept.
+    // The units of the budget that a rectangle takes to be proposed, checked, priced and kept.
     constexpr int64_t kUnits = 20;
     const PlannedTable& t = tables_[index];
     const RankRules::OfTable& rules = rules_.tables[index];
@@ -293,7 +296,7 @@ class Enumeration {
               distinct_share(*t.table, !option.is_pooled, t.constraints, static_cast<double>(options_.batch_size));
         const auto pieces = static_cast<int64_t>(layout.rectangles.size() - layout.num_replicated);
         const PricedShard split{index, option.combine, *kernel, 0, 0, pieces};
-        // Gradients of replicated rows are handed out.
+        // Replicated rows need a kernel that hands their gradients out.
         const bool alone = layout.num_replicated == 0 || kernel->infers;
         const ComputeKernel& of_replicated = alone ? *kernel : kernels_.named(table, TSR_COMPUTE_DENSE);
         const PricedShard replicated{index, Combine::kDataParallel, of_replicated, 0, 0, pieces};
@@ -315,13 +318,13 @@ class Enumeration {
   const std::vector<std::string> offered_;
   ComputeKernels kernels_;
   std::vector<PricedTable> priced_;
-  std::vector<const ComputeKernel*> table_kernels_;  // of the table at hand
-  std::string refused_;                              // of its shards: one that a kernel does not take, and why
+  std::vector<const ComputeKernel*> table_kernels_;  // for the table being added
+  std::string refused_;                              // why a kernel refused one of its shards, if one did
   RankRules rules_;
   const Storage room_;
-  std::vector<bool> tied_;  // by table: kept together with others
+  std::vector<bool> tied_;  // for each table, true if it is kept together with others
   std::unique_ptr<CostModel> model_;
-  std::map<std::string, int64_t> proposed_;  // rectangles by sharding type, for the last table that had it
+  std::map<std::string, int64_t> proposed_;  // by sharding type, the rectangles proposed for the last table that had it
   SearchSpace space_;
 };
 

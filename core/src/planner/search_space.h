@@ -1,4 +1,4 @@
-// Which options the tables of a model have.
+// Lists the sharding options of a model's tables.
 #pragma once
 
 #include <vector>
@@ -8,14 +8,14 @@
 
 namespace tessera {
 
-// Lists the options of every table. When the budget is used up, a table only gets the options of sharders that propose
-// few layouts (as seen so far), until an option's shards take at most half of a rank's memory: SearchSpace::narrowed
-// counts these tables. Tables that are kept together always get all options. PlannerError(kNoOption): a table is left
-// without any.
+// Lists the options of every table. Once the budget is used up, sharders that proposed little so far are asked first,
+// and a table gets no more options after one whose shards each take at most half of a rank's memory.
+// SearchSpace::narrowed counts these tables. Tables that are kept together always get all options. Throws
+// PlannerError(kNoOption) if a table has no option.
 SearchSpace enumerate_within(const Runtime& runtime, const PlannerOptions& options,
                              const std::vector<PlannerModule>& modules, Budget& budget);
 
-// All of it, whatever time it takes.
+// Lists all options without a time limit.
 SearchSpace enumerate(const Runtime& runtime, const PlannerOptions& options, const std::vector<PlannerModule>& modules);
 
 }  // namespace tessera

@@ -15,7 +15,7 @@ const T& element(const T* first, uint32_t stride, uint32_t i) {
   return *reinterpret_cast<const T*>(reinterpret_cast<const char*>(first) + static_cast<size_t>(stride) * i);
 }
 
-// The number of rectangles that each placement asks for, in each part.
+// Why the part's number of rectangles does not suit its placement; empty if it does.
 std::string why_not_placed(const tsr_layout_part& part, const Topology& topology) {
   const size_t n = part.num_rectangles;
   const size_t world = static_cast<size_t>(topology.world_size);
@@ -33,7 +33,7 @@ std::string why_not_placed(const tsr_layout_part& part, const Topology& topology
   }
 }
 
-// Layouts that this core does not know, or does not run.
+// Why this core does not know the layout, or cannot run it; empty if it can.
 std::string why_unknown(const tsr_layout& layout, const tsr_layout_part& part) {
   if (((layout.flags | part.flags) & TSR_MUST_UNDERSTAND) != 0) return "it has flags that this core does not know";
   if (part.row_set != TSR_ROWS_RANGE && part.row_set != TSR_ROWS_ROUTED)
@@ -51,7 +51,7 @@ bool same(const tsr_rectangle& a, const tsr_rectangle& b) {
   return a.row == b.row && a.rows == b.rows && a.col == b.col && a.cols == b.cols;
 }
 
-// One for a part of copies: the rectangles that together are the table.
+// The rectangles that together make up the table, with only the first one of replicated rectangles.
 std::vector<tsr_rectangle> distinct(const Layout& layout) {
   const bool all_copies = layout.combine == TSR_COMBINE_REPLICA;
   std::vector<tsr_rectangle> out;
@@ -76,19 +76,19 @@ std::string why_not_covering(const Layout& layout, int64_t rows, int64_t cols, u
   if (layout.combine == TSR_COMBINE_REPLICA) return "its rows are routed, but every replica holds all of them";
   if (std::string why = why_not_tiling_routed(all, rows, cols); !why.empty()) return why;
   const auto cut = std::find_if(all.begin(), all.end(), [&](const tsr_rectangle& r) { return r.cols < cols; });
-  const int64_t first = cut == all.end() ? 0 : cut->col;  // of the columns whose row sets are counted
+  const int64_t first = cut == all.end() ? 0 : cut->col;  // row sets are counted at this column
   const auto count =
       std::count_if(all.begin(), all.end(), [&](const tsr_rectangle& r) { return r.cols == cols || r.col == first; });
   return count == row_sets ? "" : str_cat("it says that it has ", row_sets, " row sets, and has ", count);
 }
 
-// Ids that have no bound are in no range.
+// True if the layout splits rows by ranges, which ids without a bound do not have.
 bool cuts_ranges(const Layout& layout, const EmbeddingBagConfig& table) {
   return !layout.routed && std::any_of(layout.rectangles.begin(), layout.rectangles.end(),
                                        [&](const tsr_rectangle& r) { return r.rows != table.num_embeddings; });
 }
 
-// Receives what one propose() call offers.
+// Receives the layouts that one propose() call offers.
 class Collector {
  public:
   Collector(int64_t table_rows, int64_t table_cols, const Topology& where, bool routes)
@@ -98,7 +98,7 @@ class Collector {
   const Topology& topology;
   bool can_route;
   std::vector<Layout> layouts;
-  std::string refusal;  // of the last layout that was
+  std::string refusal;  // why the last refused layout was refused
 
   tsr_code refuse(tsr_error* err, const std::string& why, tsr_code code = TSR_INVALID_ARGUMENT) {
     refusal = str_cat("a layout was refused: ", why);
@@ -144,7 +144,7 @@ class Collector {
       layout.first_replicated = layout.rectangles.size();
       layout.num_replicated = part.num_rectangles;
       if (first.col != 0 || first.cols != cols) return str_cat(text_of(first), " is a copy, but lacks columns");
-    } else {  // rows of several parts add up
+    } else {  // if there are several parts, their rows add up
       layout.combine = std::max({layout.combine, part.combine, of_several ? int{TSR_COMBINE_SUM} : part.combine});
     }
     for (uint32_t i = 0; i < part.num_rectangles; ++i) {
@@ -159,7 +159,7 @@ class Collector {
 tsr_code add_to_collector(const tsr_layout_sink* sink, const tsr_layout* layout, tsr_error* err) {
   try {
     return static_cast<Collector*>(sink->self)->add(layout, err);
-  } catch (const std::exception&) {  // nothing may cross into the plugin; only memory can be lacking here
+  } catch (const std::exception&) {  // no exception may reach the plugin; the only cause here is lack of memory
     if (err != nullptr) {
       err->code = TSR_RESOURCE_EXHAUSTED;
       std::snprintf(err->message, sizeof(err->message), "out of memory while copying a layout");
@@ -189,7 +189,7 @@ std::vector<std::string> Sharders::offered() {
   for (const std::string& id : runtime_.ids(TSR_SHARDER_KIND)) {
     try {
       if ((api_of(id).flags & TSR_SHARDER_WHEN_ASKED) == 0) out.push_back(id);
-    } catch (const Error&) {  // not usable here: its line in the load report says why
+    } catch (const Error&) {  // it cannot be used here; the load report says why
     }
   }
   return out;

@@ -1,4 +1,4 @@
-// The answers of sharder plugins, checked.
+// Asks sharder plugins for layouts, and checks these.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@
 
 namespace tessera {
 
-// A layout with all of its parts joined, which is possible because they have the same placement.
+// A layout with its parts joined into one, which is possible because all have the same placement.
 struct Layout {
   int32_t placement = TSR_PLACE_ANY_RANK;
-  int32_t combine = TSR_COMBINE_CONCAT;  // of several parts, that of those which are split
+  int32_t combine = TSR_COMBINE_CONCAT;  // if there are several parts, that of the parts which are not copies
   bool routed = false;
-  std::vector<tsr_rectangle> rectangles;  // of all parts, in their order
+  std::vector<tsr_rectangle> rectangles;  // those of all parts, in the order of the parts
   int64_t cookie = 0;
-  size_t first_replicated = 0, num_replicated = 0;  // of several parts: the rectangles of the one that is a REPLICA
+  size_t first_replicated = 0, num_replicated = 0;  // rectangles of the part that is a REPLICA, if there are several
   bool is_replicated(size_t rectangle) const {
     return rectangle >= first_replicated && rectangle < first_replicated + num_replicated;
   }
@@ -32,17 +32,17 @@ struct LayoutRequest {
   int64_t max_shards = 0;
 };
 
-// The sharders of a runtime, each created when it is first asked. One thread at a time.
+// The sharders of a runtime. Each is created when it is first asked. Only one thread may use the object at a time.
 class Sharders {
  public:
   Sharders(const Runtime& runtime, const Topology& topology);
 
-  // Ids of those that work here and do not want to be asked for (TSR_SHARDER_WHEN_ASKED), ascending.
+  // Ids of the sharders that work here, ascending, without those that must be asked for (TSR_SHARDER_WHEN_ASKED).
   std::vector<std::string> offered();
 
-  // The layouts that `sharding_type` offers for the table, best first; empty: it cannot cut this table.
-  // Error(kNotFound) for an unknown type, with those that exist; Error naming sharder and table when the sharder fails
-  // or when a layout does not tile the table or does not suit the topology.
+  // The layouts that `sharding_type` offers for the table, best first; empty if it cannot split the table. Throws
+  // Error(kNotFound), which lists the types, for an unknown type. Throws an Error that names sharder and table if the
+  // sharder fails, or if a layout does not tile the table or does not suit the topology.
   std::vector<Layout> propose(const std::string& sharding_type, const EmbeddingBagConfig& table,
                               const LayoutRequest& request = {});
 

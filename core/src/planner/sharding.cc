@@ -29,7 +29,7 @@ std::vector<int> ranks_of_host(int host, const Topology& topology) {
   return out;
 }
 
-// The hosts of these ranks, each once, in order of appearance.
+// The hosts of these ranks, each listed once, in order of appearance.
 std::vector<int> hosts_of(const std::vector<int>& ranks, const Topology& topology) {
   std::vector<int> out;
   for (const int r : ranks) {
@@ -39,7 +39,7 @@ std::vector<int> hosts_of(const std::vector<int>& ranks, const Topology& topolog
   return out;
 }
 
-// The rank of each rectangle of the layout.
+// Returns the rank of each rectangle of the layout.
 std::vector<int> place(const Layout& layout, const ShardingRequest& request, const std::string& table,
                        const Topology& topology) {
   std::vector<int> ranks = request.ranks.empty() ? all_ranks(topology) : request.ranks;
@@ -82,13 +82,13 @@ std::vector<int> place(const Layout& layout, const ShardingRequest& request, con
   return out;
 }
 
-// How wide a piece must be at least, so that there are no more than request.pieces of them.
+// The least width of a column shard for which there are at most request.pieces of them.
 int64_t min_partition_of(const ShardingRequest& request, const EmbeddingBagConfig& table) {
   if (request.pieces <= 0 || request.min_partition > 0) return request.min_partition;
   return std::max<int64_t>(1, table.embedding_dim / request.pieces);
 }
 
-// Number of different column ranges.
+// The number of different column ranges.
 int64_t column_pieces(const Layout& layout) {
   std::vector<int64_t> cols;
   for (const tsr_rectangle& r : layout.rectangles) cols.push_back(r.col);

@@ -1,4 +1,4 @@
-// The sharder plugins and what the planner makes of them.
+// Tests the sharder plugins, and the shardings that the planner makes from their layouts.
 #include "tessera/sharding.h"
 
 #include <gmock/gmock.h>
@@ -80,7 +80,8 @@ TEST(Geometry, GridGoesBlockByBlock) {
   EXPECT_EQ(text_of(layout.rectangles[3]), "rows [3, 5) x columns [4, 8)");
 }
 
-// Sharders::propose refuses what does not tile or does not suit its placement, so reaching the end is most of the test.
+// Sharders::propose() throws if a layout does not tile the table or suit its placement, so most of the test is that it
+// does not throw.
 TEST(Geometry, RandomTablesAreTiled) {
   std::mt19937 random(5);
   const auto below = [&](int n) { return static_cast<int64_t>(random() % static_cast<unsigned>(n)); };

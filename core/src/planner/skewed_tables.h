@@ -1,10 +1,10 @@
-// Tables whose sizes and pooling factors are as skewed as those of production: for tests and for `tessera bench plan`.
+// Makes tables whose sizes and pooling factors are as skewed as in production, for tests and `tessera bench plan`.
 //
-// The figures are those of "locality_stats_2021.txt" of github.com/facebookresearch/dlrm_datasets (MIT licence): one
-// batch of 65,536 samples for 856 tables holds 887,017,990 ids of 128,435,723 different rows. Published are these sums
-// and the distribution of how often a row is used, not the tables one by one; so a table's pooling factor and its
-// number of rows are two independent draws from that distribution, scaled to the mean ids per sample and to the memory
-// to be filled.
+// The figures are from "locality_stats_2021.txt" of github.com/facebookresearch/dlrm_datasets (MIT licence): one batch
+// of 65,536 samples for 856 tables has 887,017,990 ids of 128,435,723 different rows. Only these sums and the
+// distribution of how often a row is used are published, not single tables. So a table's pooling factor and its number
+// of rows are two independent draws from that distribution, scaled to the mean ids per sample and to the memory to be
+// filled.
 #pragma once
 
 #include <cmath>
@@ -20,12 +20,12 @@ namespace tessera {
 
 struct SkewedTables {
   int count = 856;
-  double fill = 0.5;  // of the memory of all ranks that the tables' rows take
+  double fill = 0.5;  // share of the memory of all ranks that the tables' rows take
   uint32_t seed = 1;
   Topology topology;
   int64_t batch_size = 512;  // per rank
 
-  // The same on every machine.
+  // The result is the same on every machine.
   std::pair<std::vector<PlannerModule>, PlannerOptions> make() const {
     constexpr double kIdsPerTable = 887017990.0 / 65536 / 856;
     constexpr int64_t kWidths[] = {16, 32, 64, 64, 128, 128, 256};
@@ -56,7 +56,7 @@ struct SkewedTables {
 
  private:
   static constexpr double kMeanReuse = 6.9;
-  // How often a row is used: 47.3 % of the rows up to once, 15.2 % up to twice, ... up to 512 times.
+  // Draws how often a row is used: 47.3 % of the rows up to once, 15.2 % up to twice, ... up to 512 times.
   static double reuse(std::mt19937& random) {
     constexpr double kShares[] = {0.473, 0.152, 0.139, 0.112, 0.072, 0.032, 0.011, 0.005, 0.002, 0.001};
     const auto uniform = [&] { return (static_cast<double>(random()) + 0.5) / 4294967296.0; };

@@ -34,10 +34,10 @@ PieceCost StepCosts::piece(const TableLoad& load, const PieceShape& shape, doubl
   const Workload& work = load.work;
   PieceCost out;
   if (shape.row_share <= 0) return out;
-  const bool asked = work.ids > 0;  // otherwise there are rows and states, and nothing to do
+  const bool asked = work.ids > 0;  // if not, the piece takes memory and no time
   const ExpectedIdBlock id_block = expected_id_block(load.table_feature(), shape.row_share, !work.pooled);
   const ExpectedIdBlock sent = id_block.once();
-  ExpectedIdBlock mean = sent;  // over the homes, of which the own one has all ids
+  ExpectedIdBlock mean = sent;  // the mean over the homes; the owner itself, as a home, has all ids and not `sent`
   for (double ExpectedIdBlock::*n :
        {&ExpectedIdBlock::bags, &ExpectedIdBlock::full_bags, &ExpectedIdBlock::ids, &ExpectedIdBlock::rows})
     mean.*n += (id_block.*n - sent.*n) / homes;
@@ -49,7 +49,7 @@ PieceCost StepCosts::piece(const TableLoad& load, const PieceShape& shape, doubl
 
   const int64_t rows = std::llround(static_cast<double>(work.rows) * shape.row_share);
   bool first = true;
-  double behind = 0;  // of the shard's rows, those of this band and of all before
+  double behind = 0;  // rows of the shard in this band and all bands before
   for (const PopularityBand& band : load.bands) {
     tsr_workload w{};
     w.struct_size = sizeof(w);
@@ -63,7 +63,7 @@ PieceCost StepCosts::piece(const TableLoad& load, const PieceShape& shape, doubl
     w.distinct = distinct_rows(band.rows * shape.row_share, w.ids);
     w.reuse_bytes = reuse.equivalent_bytes(load.rate(band, homes));
     w.update_bytes = reuse.equivalent_bytes(1);
-    if (first) {  // bags and runs once, whatever their rows
+    if (first) {  // bags and runs are counted once, in the first band
       w.bags = homes * (load.features * mean.rows);
       w.runs = homes * load.features;
     }
@@ -76,7 +76,7 @@ PieceCost StepCosts::piece(const TableLoad& load, const PieceShape& shape, doubl
     out.storage_bytes += static_cast<double>(e.storage_bytes);
     if (asked) out.storage_reads += e.storage_reads;
   }
-  // A kernel may have nothing of a band; one that has nothing of them all does not say.
+  // A kernel may store nothing for some bands. If it states no bytes for any band, the usual size is assumed.
   if (out.held_bytes == 0) out.held_bytes = ComputeKernels::usual_bytes(*load.table, shape.kernel, rows, shape.cols);
   return out;
 }

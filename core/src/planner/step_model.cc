@@ -17,24 +17,24 @@ namespace {
 
 using Combine = ParameterSharding::Combine;
 
-// An id in the batch and on its way; as received, and sorted with its position.
+// A home has an id in the batch and in the payload; an owner has it as received, and sorted with its position.
 constexpr double kHomeBytesPerId = 8 + 8, kOwnerBytesPerId = 8 + 16;
 
 struct RankTotals {
   RankWork work;
   double lookup = 0, update = 0, replicated_lookup = 0, replicated_update = 0;
-  double calls = 0, replicated_calls = 0;  // of kernel instances
+  double calls = 0, replicated_calls = 0;  // calls of kernel instances
   ReuseModel reuse;
 };
 
-// One table on its way through the model.
+// One table, with its load and its sharding.
 struct PlacedTable {
   TableLoad load;
   const ParameterSharding* sharding;
   size_t prediction;  // index into StepPrediction::tables
 };
 
-// A collection: it has kernel instances and exchanges of its own.
+// A collection, which has kernel instances and exchanges of its own.
 struct Collection {
   std::vector<EmbeddingBagConfig> tables;
   std::vector<ParameterConstraints> constraints;
@@ -42,8 +42,8 @@ struct Collection {
   bool sequence = false;
   std::vector<PlacedTable> placed;
   Crossing ids, rows, gradients;
-  Crossing marks;            // which replicated rows a rank had
-  double reduced_bytes = 0;  // of the gradients of all replicated rows
+  Crossing marks;            // bits that say which replicated rows a rank had
+  double reduced_bytes = 0;  // bytes of the gradients of all replicated rows
 };
 
 class StepModel {
@@ -124,7 +124,7 @@ class StepModel {
       for (const PopularityBand& band : t.load.bands) {
         reuse.add_rows(band.rows * row_share(t, s), width, t.load.rate(band, homes));
       }
-      // The gradients of replicated rows: as the kernel hands them out, and as they are reduced.
+      // Gradients of replicated rows are in memory twice: as the kernel hands them out, and as they are reduced.
       if (replicated)
         reuse.add_every_step(costs_.data_parallel_marks(t.load, row_share(t, s)) +
                              2 * costs_.data_parallel_bytes(t.load, row_share(t, s), world()));
@@ -136,14 +136,14 @@ class StepModel {
     }
   }
 
-  // Parameters with gradients and states, activations with theirs.
+  // Bytes of parameters, their gradients and states, and of activations and their gradients.
   double dense_bytes() const {
     double bytes = 12.0 * static_cast<double>(dense_.parameters());
     for (const auto& [in, out] : dense_.layers) bytes += batch_ * static_cast<double>(in + out) * 8;
     return bytes + batch_ * static_cast<double>(dense_.vectors * dense_.vectors) * 4;
   }
 
-  // The cost of its kernels on the ranks that hold it.
+  // Adds the costs of the table's kernels on the ranks that have its shards.
   void place(const PlacedTable& t, Collection& c, TablePrediction& out) {
     for (size_t i = 0; i < t.sharding->shards.size(); ++i) {
       const ShardMetadata& s = t.sharding->shards[i];
@@ -170,7 +170,8 @@ class StepModel {
     const ComputeKernel& kernel = s.replicated ? kernels_.named(*t.load.table, TSR_COMPUTE_DENSE) : kernel_of(t);
     const PieceCost cost = costs_.piece(t.load, {share, s.cols, kernel}, 1, r.reuse);
     const DataParallelWork work = costs_.data_parallel(t.load, share, world());
-    // The lookup of a whole table writes to the output itself; the walk has the others' rows, and their ids.
+    // walk() counts the combine and the ids of tables that are partly replicated, but does not visit data-parallel
+    // ones.
     double combine = 0;
     if (!s.replicated)
       combine = machine_.combine.of(
@@ -178,7 +179,7 @@ class StepModel {
     r.replicated_lookup += cost.forward + combine;
     r.replicated_update += cost.backward;
     r.work.data_parallel += work;
-    if (!s.replicated)  // ids are checked, and do not travel
+    if (!s.replicated)  // ids are checked, but do not travel
       r.work.route += RouteWork{0, t.load.features, t.load.work.outputs, t.load.work.ids};
     const double marks = costs_.data_parallel_marks(t.load, share),
                  reduced = costs_.data_parallel_bytes(t.load, share, world());
@@ -191,7 +192,7 @@ class StepModel {
     if (ranks_.size() > 1) out.bytes[rank] += marks * (world() - 1) + 2 * reduced * (world() - 1) / world();
   }
 
-  // Kernel instances without rows are not called.
+  // Counts the calls of kernel instances; those without rows are not called.
   void count_calls(const Collection& c) {
     const auto has_rows = [](const LookupOptions& group) {
       return std::any_of(group.tables.begin(), group.tables.end(), [](const LookupTable& t) { return t.rows > 0; });
@@ -210,7 +211,7 @@ class StepModel {
     }
   }
 
-  // The work and the bytes of the core, rank by rank.
+  // Adds the core's work, and the bytes that it exchanges, for one rank.
   class Visitor : public StepVisitor {
    public:
     Visitor(StepModel& model, Collection& c, const RankWiring& own, std::vector<TablePrediction>& tables)
@@ -230,7 +231,7 @@ class StepModel {
     void rows_to(int home, const RowHop& hop) override {
       const double rows = on_wire(hop, false), gradients = on_wire(hop, true);
       send(collection_.rows, home, rows);
-      send(collection_.gradients, home, gradients);  // the other way, by the same links
+      send(collection_.gradients, home, gradients);  // they take the same links in the other direction
       join(home, hop.elements() * sizeof(float));
       bytes(hop.table_feature, own_.rank) += rows + gradients;
     }
@@ -250,7 +251,7 @@ class StepModel {
       (crosses ? to.across : to.in_host)[own_.rank] += bytes;
       if (crosses) to.from_across[rank] += bytes;
     }
-    // All that the rank has for a home comes together.
+    // Sums all bytes for a home; the walk visits all row routes to a home one after the other.
     void join(int home, double bytes) {
       const HostGrid& hosts = own_.wiring.hosts();
       if (hosts.count > 1 && hosts.of(home) == own_.host) return;
@@ -267,7 +268,7 @@ class StepModel {
     RankWork& work_;
     std::vector<TablePrediction>& tables_;
     int home_ = -1;
-    double joined_ = 0;  // bytes for home_
+    double joined_ = 0;  // bytes for home_ so far
   };
 
   void walk(Collection& c, std::vector<TablePrediction>& tables) {
@@ -307,7 +308,7 @@ class StepModel {
     return together(what, [&](const auto& both) { return exchanges_.rows(both); });
   }
 
-  // Forward, backward, all-reduce, update.
+  // Seconds of the dense layers: forward, backward, all-reduce, update.
   struct Dense {
     double forward = 0, backward = 0, update = 0;
     Exchanged reduce;
@@ -321,7 +322,7 @@ class StepModel {
                   dense_.interaction_seconds(f.interaction_forward, batch_) + f.forward.of(beside);
     out.backward = dense_.layer_seconds(f.layer_backward, batch_) +
                    dense_.interaction_seconds(f.interaction_backward, batch_) + f.backward.of(beside);
-    const bool early = topology_.compute_device == "cpu";  // on a device, no exchange begins before the end
+    const bool early = topology_.compute_device == "cpu";  // on a device, exchanges begin after backward
     const double reduce = reduce_after_backward(dense_, f.layer_backward, batch_, early ? out.backward : 0,
                                                 [&](double bytes) { return exchanges_.all_reduce(bytes).seconds(); });
     out.reduce = topology_.hosts() > 1 ? Exchanged{.across = reduce} : Exchanged{.in_host = reduce};
@@ -329,7 +330,7 @@ class StepModel {
     return out;
   }
 
-  // Ids, rows, gradients and marks, and what reductions over all ranks send: 2 (n - 1) / n of a tensor.
+  // Counts ids, rows, gradients and marks, and the reductions over all ranks, which send 2 (n - 1) / n of a tensor.
   double bytes_across_hosts() const {
     if (topology_.hosts() == 1) return 0;
     std::vector<double> sent(ranks_.size());

@@ -38,7 +38,7 @@ class StepModelTest : public ::testing::Test {
     m.data_parallel = {};
     m.dense.forward = m.dense.backward = {};
     m.dense.update = {};
-    KernelFigures k;  // of no plugin: the test's runtime has no kernel
+    KernelFigures k;  // has no plugin, because the test's runtime has no kernel
     k.rows = {{64, 1e6, 1e-6, 3e-6, 1e-6, 0, 0}, {128, 1e6, 2e-6, 6e-6, 1e-6, 0, 0}};
     m.kernels = {k};
     m.intra_host = LinkFigures{"test", 2, Curve({{1, 1e-9}, {1e9, 1}}), Curve({{1, 1e-9}, {1e9, 1}})};
@@ -150,7 +150,7 @@ TEST_F(StepModelTest, SmallPayloadsRideBehindTheirHeaders) {
     return std::round(predict_step(runtime_, o, {m}, plan_of(m, o.topology, 0)).exchanges);
   };
   EXPECT_EQ(calls(100), 3);      // ids, rows, gradients
-  EXPECT_EQ(calls(1 << 20), 4);  // 12 MB of ids have no room
+  EXPECT_EQ(calls(1 << 20), 4);  // 12 MB of ids are not sent inline
 }
 
 TEST_F(StepModelTest, CollectionsHaveExchangesOfTheirOwn) {
@@ -183,8 +183,8 @@ TEST_F(StepModelTest, TellsTheWorkOfTheStages) {
   EXPECT_EQ(work.route.pieces, 2);
   EXPECT_EQ(work.route.ids, 200);
   EXPECT_EQ(work.route.cut_ids, 0);
-  EXPECT_EQ(work.unpack.pieces, 2);   // of one table, from both ranks
-  EXPECT_EQ(work.combine.pieces, 1);  // the own table's rows are local
+  EXPECT_EQ(work.unpack.pieces, 2);   // id blocks of one table from both ranks
+  EXPECT_EQ(work.combine.pieces, 1);  // rows of the rank's own table are local
   EXPECT_EQ(work.combine.bytes, 100 * 16 * 4);
   EXPECT_EQ(work.split.bytes, work.combine.bytes);
 }
@@ -260,7 +260,7 @@ TEST_F(StepModelTest, ExchangesAcrossHostsAreToldApart) {
   EXPECT_EQ(near.bytes_across_hosts, 0);
 }
 
-// Messages to all ranks are on their way at once, and only what is sent crosses.
+// Messages to all ranks travel at the same time, and only bytes that are sent take time.
 TEST_F(StepModelTest, ADelayCountsOnceForEachExchange) {
   PlannerOptions o = options(16, 4);
   const PlannerModule m = module_of(16, 1000, 16);
@@ -283,12 +283,12 @@ TEST_F(StepModelTest, TheBusiestHostDecidesBetweenHosts) {
     const double rows = stage(predict_step(runtime_, o, {m}, plan_of(m, o.topology, 0)), 0, "exchange rows");
     return rows - 1000 * 16 * 4 * 1e-9;  // to the other rank of the host
   };
-  // Rank 0's rows for six ranks of other hosts take half of what two ranks with as much each would take.
+  // Rank 0's rows for six ranks of other hosts take half the time that two ranks with as many bytes each would take.
   EXPECT_NEAR(rows_across(1), 3 * 1000 * 16 * 4 * 1e-9, 1e-6);
   EXPECT_NEAR(rows_across(2), 6 * 1000 * 16 * 4 * 1e-9, 1e-6);
 }
 
-// Two ranks have 64 bytes for each other for each sample. A message takes much longer than its bytes.
+// Any two ranks have 64 bytes per sample for each other. A message takes much longer than its bytes.
 TEST_F(StepModelTest, SmallRowsOfManyRanksAreJoined) {
   PlannerOptions o = options(32, 8);
   o.network = LinkFigures::of_network(1e9, 0, 20e-6);
@@ -315,7 +315,8 @@ TEST_F(StepModelTest, DataParallelTablesReduceTheRowsOfTheStep) {
   const StepPrediction before = predict_step(runtime_, o, {m}, plan);
   EXPECT_EQ(stage(before, 0, "exchange rows"), stage(before, 0, "exchange gradients"));
   EXPECT_NEAR(stage(before, 0, "lookup"), 2 * 100e-6, 1e-8);
-  // A bit for each row to the other rank, then the gradients of both ranks' rows; nearly all of them are different.
+  // A rank sends a bit for each row to the other one, then the gradients of both ranks' rows, which are nearly all
+  // different.
   const double marks = 2.0 * (1 << 20) / 8, gradients = 2 * 200 * 16 * 4;
   EXPECT_NEAR(before.exchanges, (marks + gradients) * 1e-9, 0.01 * gradients * 1e-9 + 1e-9);
   EXPECT_NEAR(before.tables[0].bytes[0], marks / 2 + gradients / 2, 0.01 * gradients);
@@ -335,7 +336,7 @@ TEST_F(StepModelTest, DensePartCounts) {
   EXPECT_GT(with, predict_step(runtime_, o, {m}, plan).seconds + 4 * o.machine->dense.layer_forward.at(1));
 }
 
-// 1 ns a byte between ranks, and 1 ms for each layer backward.
+// A byte between ranks takes 1 ns, and each layer backward 1 ms.
 TEST_F(StepModelTest, DenseGradientsTravelWhileLayersRunBackward) {
   const PlannerModule m = module_of(1, 1000, 16);
   PlannerOptions o = options(2, 2);
@@ -348,7 +349,7 @@ TEST_F(StepModelTest, DenseGradientsTravelWhileLayersRunBackward) {
     dense.gradient_bytes = gradient_bytes;
     return stage(predict_step(runtime_, o, {m}, plan, dense), 0, "dense all-reduce");
   };
-  // The last layers' bucket at 1 ms for 0.8 ms, the next one at 2 ms for 1.6 ms, the first one at 3.6 ms for 0.4 ms.
+  // The last layer's bucket starts at 1 ms and takes 0.8 ms, the next one 2 ms and 1.6 ms, the first 3.6 ms and 0.4 ms.
   EXPECT_NEAR(left(1), 1e-3, 1e-6);
   EXPECT_NEAR(left(1, 2), 0.2e-3, 1e-6);  // 2 ms and 0.8 ms, 3 ms and 0.2 ms
   EXPECT_NEAR(left(1e9), 2.8e-3, 1e-6);   // one bucket, after the first layer
@@ -361,7 +362,7 @@ TEST_F(StepModelTest, SequencesTravelTogetherWithPooledRows) {
   sequences.path = "sequences";
   sequences.kind = PlannerModule::Kind::kEmbeddingCollection;
   const PlannerOptions o = options(2, 2);
-  // Each collection sends from another rank, so that the two messages have no bytes in common.
+  // Each collection sends from a different rank, so that no rank sends bytes of both.
   ShardingPlan plan = plan_of(pooled, o.topology, 0);
   const auto all_on = [&](const PlannerModule& m, int rank) {
     EmbeddingModuleShardingPlan tables;
@@ -397,7 +398,7 @@ TEST(Reuse, PopularRowsSeeLess) {
   model.add_rows(100, 64, 10);
   model.add_every_step(1e5);
   EXPECT_LT(model.equivalent_bytes(10), 5e5);
-  EXPECT_EQ(model.equivalent_bytes(10), model.equivalent_bytes(1));  // a whole step's at least
+  EXPECT_EQ(model.equivalent_bytes(10), model.equivalent_bytes(1));  // both cover one whole step
   EXPECT_GT(model.equivalent_bytes(0.001), 60e6);
 }
 
@@ -426,7 +427,7 @@ TEST(DistinctShare, IsThatOfThePopularityOfRows) {
   c.zipf_exponent = 1.2;
   EXPECT_LT(distinct_share(t, true, c, 10), 0.8 * uniform);
   t.pooling = PoolingType::kSum;
-  EXPECT_EQ(distinct_share(t, false, c, 10), 1);  // the owner adds rows up
+  EXPECT_EQ(distinct_share(t, false, c, 10), 1);  // the owner sums rows, so all ids travel
   c.pooling_factors = {1};
   EXPECT_LT(distinct_share(t, false, c, 1000), 0.5);
 }

@@ -32,7 +32,8 @@ bool lists(const std::string& words, const std::string& word) {
   return std::find(all.begin(), all.end(), word) != all.end();
 }
 
-// The number behind `key` in a file of lines "key number unit". Without a key: the file's first number; none for "max".
+// Returns the number after `key` in a file of lines "key number unit"; without a key, the number at the beginning of a
+// line. Unset if there is none, as for "max".
 std::optional<int64_t> number_in(const std::string& path, const std::string& key = "") {
   for (const std::string& line : lines_of(path)) {
     std::istringstream in(line);
@@ -43,18 +44,18 @@ std::optional<int64_t> number_in(const std::string& path, const std::string& key
   return std::nullopt;
 }
 
-// One of the two ways in which the kernel shows control groups.
+// One of the two versions of control groups.
 struct Version {
   const char* file_system;
-  const char* controller;                 // "": all have one hierarchy
-  const char *limit, *usage, *droppable;  // files, and a key of memory.stat: with all groups below
+  const char* controller;                 // "" if all controllers share one hierarchy
+  const char *limit, *usage, *droppable;  // two files, and a key of memory.stat; each includes the groups below
 };
 constexpr Version kVersions[] = {
     {"cgroup", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"},
     {"cgroup2", "", "memory.max", "memory.current", "inactive_file"},
 };
 
-// The group of this process in one version's hierarchy: "/" is the root. None: it is in none that limits memory.
+// The group of this process in one version's hierarchy; "/" is the root. Unset if it is in no group that limits memory.
 std::optional<fs::path> group_of_process(const Version& version, const std::string& root) {
   for (const std::string& line : lines_of(root + "/proc/self/cgroup")) {
     const size_t first = line.find(':'), second = line.find(':', first + 1);
@@ -66,13 +67,13 @@ std::optional<fs::path> group_of_process(const Version& version, const std::stri
 }
 
 struct Mount {
-  fs::path group;  // what of the hierarchy is to be seen there
+  fs::path group;  // the group that is mounted at `at`
   fs::path at;
 };
 
 std::optional<Mount> mount_of(const Version& version, const std::string& root) {
   for (const std::string& line : lines_of(root + "/proc/self/mountinfo")) {
-    // number, parent, device, root, mount point, options..., "-", type, source, options of the file system
+    // Words: number, parent, device, root, mount point, options..., "-", type, source, options of the file system.
     const std::vector<std::string> words = split(line, ' ');
     const auto dash = std::find(words.begin(), words.end(), "-");
     if (dash - words.begin() < 6 || words.end() - dash < 4 || dash[1] != version.file_system) continue;
@@ -82,13 +83,13 @@ std::optional<Mount> mount_of(const Version& version, const std::string& root) {
   return std::nullopt;
 }
 
-// The directories of this process's group and of all around it that are to be seen, the innermost first.
+// The visible directories of this process's group and of the groups around it, the innermost first.
 std::vector<fs::path> groups(const Version& version, const std::string& root) {
   const std::optional<fs::path> group = group_of_process(version, root);
   const std::optional<Mount> mount = mount_of(version, root);
   if (!group || !mount) return {};
   const fs::path top = root + mount->at.native();
-  // A container may show its own group as if it were the root.
+  // In a container, its own group may appear as the root.
   const fs::path inside = group->lexically_relative(mount->group);
   std::vector<fs::path> out{top};
   if (inside.empty() || *inside.begin() == "..") return out;

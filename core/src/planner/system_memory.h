@@ -16,7 +16,7 @@ struct SystemMemory {
   std::string bound_by;  // the tightest limit: "this machine", or "control group DIRECTORY"
 };
 
-// kUnavailable: the system does not tell. `root`: the place of its files, for tests; "" is "/".
+// Throws kUnavailable if the system does not tell. `root` is the directory with its files, for tests; "" is "/".
 SystemMemory system_memory(const std::string& root = "");
 
 }  // namespace tessera

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 constexpr int64_t kGiB = int64_t{1} << 30;
 constexpr const char* kUnlimited = "9223372036854771712\n";  // as v1 says it
 
-// A machine of 64 GiB, of which 50 are available, with the files that a case gives it.
+// A machine with 64 GiB of memory, 50 of them available, and the files that a test writes.
 class SystemMemoryTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -66,7 +66,7 @@ TEST_F(SystemMemoryTest, TheLeastOfAllGroupsAround) {
   EXPECT_EQ(memory().available, kGiB);
   EXPECT_EQ(memory().bound_by, at("sys/fs/cgroup/slice"));
   group("sys/fs/cgroup/slice", "max", 8 * kGiB, 0);
-  EXPECT_EQ(memory().available, 6 * kGiB);  // 2 of 8 GiB are used, a dropped file's aside
+  EXPECT_EQ(memory().available, 6 * kGiB);  // 2 of 8 GiB are used, without files that can be dropped
   EXPECT_EQ(memory().bound_by, at("sys/fs/cgroup/slice/job.scope"));
   group("sys/fs/cgroup/slice/job.scope", str_cat(8 * kGiB), 9 * kGiB, 0);
   EXPECT_EQ(memory().available, 0);
@@ -88,8 +88,8 @@ TEST_F(SystemMemoryTest, VersionOneToo) {
   EXPECT_EQ(memory().bound_by, at("sys/fs/cgroup/memory/job"));
 }
 
-// Docker on v1: the path is the host's, and what is mounted is the container's part of it. On v2 the path may lead out
-// of what the process sees.
+// With Docker on v1, the path is the host's, but only the container's group is mounted. On v2, the path may lead out of
+// the groups that the process sees.
 TEST_F(SystemMemoryTest, InsideAContainer) {
   write("proc/self/cgroup", "4:memory:/docker/abc/nested\n");
   write("proc/self/mountinfo", "35 31 0:32 /docker/abc /sys/fs/cgroup/memory ro master:9 - cgroup cgroup rw,memory\n");

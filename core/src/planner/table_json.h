@@ -1,4 +1,4 @@
-// Tables as JSON describes them: in the file of `tessera plan --tables` and in tessera.h's descriptions.
+// Reads tables from JSON: from the file of `tessera plan --tables` and from tessera.h's descriptions.
 #pragma once
 
 #include "config/json.h"
@@ -7,10 +7,11 @@
 
 namespace tessera {
 
-// {"name": "exact_sgd", "learning_rate": 0.1, ...}: all but name and max_gradient are the part's own.
+// Reads {"name": "exact_sgd", "learning_rate": 0.1, ...}. Keys other than name and max_gradient are the optimizer's
+// own.
 OptimizerSpec optimizer_from(const config::JsonObject& object);
 
-// A table, and what is said of its input and of how it may be cut (docs/plans.md#constraints). Unknown keys are errors.
+// Reads a table and its constraints (docs/plans.md#constraints). Unknown keys are errors.
 EmbeddingBagConfig table_from(const config::JsonObject& object, ParameterConstraints& constraints);
 
 }  // namespace tessera

@@ -179,7 +179,7 @@ bool Partitioner::place_on_hosts(size_t table) {
   return false;
 }
 
-// Shard i on the i-th rank of these hosts, from the first one again when they are used up.
+// Puts shard i on the i-th rank of these hosts; after the last rank it begins again at the first.
 bool Partitioner::place_in_order(size_t table, std::span<const int> hosts) {
   const auto local = static_cast<size_t>(topology_.local_world_size);
   for (const Shards::Run& run : proposal_[table]->shards.runs()) {
@@ -199,7 +199,7 @@ void Partitioner::save(int first_rank, int num_ranks) {
   saved_.assign(at_.begin() + first_rank, at_.begin() + first_rank + num_ranks);
 }
 
-// Takes the table from all ranks again, where it has been put since save().
+// Removes the table from the ranks where it has been put since save().
 void Partitioner::restore(size_t table, int first_rank) {
   std::copy(saved_.begin(), saved_.end(), at_.begin() + first_rank);
   for (const int group : proposal_[table]->apart) {

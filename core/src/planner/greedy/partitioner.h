@@ -1,6 +1,5 @@
-// TorchRec's greedy partitioner (tests/conformance/SHARDING.md section 7), for many proposals in a row. It is there
-// beside the board (planner/board.h), which moves and swaps what it has placed, because its order of sums and ties is
-// TorchRec's to the last bit.
+// TorchRec's greedy partitioner (tests/conformance/SHARDING.md section 7), for many proposals one after the other.
+// Unlike the board (planner/board.h), it never moves a shard. Its order of sums and ties is TorchRec's to the last bit.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +11,13 @@
 
 namespace tessera::greedy {
 
-// Keeps its memory between runs. What a run found is valid until the next one.
+// Keeps its memory between runs. The result of a run is valid until the next run.
 class Partitioner {
  public:
   // `available` has one entry per rank.
   Partitioner(const Topology& topology, std::vector<Storage> available);
 
-  // False: some shard fits nowhere, see failure().
+  // Returns false if some shard does not fit anywhere; failure() then says which.
   bool run(std::span<const ShardingOption* const> proposal);
 
   double perf_rating() const { return rating_; }
@@ -26,7 +25,7 @@ class Partitioner {
   std::span<const int> ranks(size_t table) const {
     return {ranks_.data() + first_[table], first_[table + 1] - first_[table]};
   }
-  std::span<const int> all_ranks() const { return ranks_; }  // of the first table's shards, then the second's, ...
+  std::span<const int> all_ranks() const { return ranks_; }  // of the first table's shards, then of the second's, ...
 
  private:
   struct Rank {
@@ -56,19 +55,19 @@ class Partitioner {
   std::span<const ShardingOption* const> proposal_;
   std::vector<Rank> at_;  // per rank
   std::vector<Rank> saved_;
-  std::vector<size_t> owner_;  // of rank r in apart group g, at g * world_size + r: the table, or kNobody
+  std::vector<size_t> owner_;  // [g * world_size + r]: the table of apart group g on rank r, or kNobody
   std::vector<size_t> order_;  // tables that are not uniform, largest first
-  std::vector<int> hosts_;     // by load
+  std::vector<int> hosts_;     // ordered by load
   std::vector<double> host_load_;
   std::vector<double> rank_total_;  // for the rating
-  std::vector<size_t> first_;       // of each table in ranks_
+  std::vector<size_t> first_;       // index of each table's first shard in ranks_
   std::vector<int> ranks_;
   double rating_ = 0;
   bool failed_ = false;
   PartitionFailure failure_;
 };
 
-// For one option per table, on ranks that are all alike.
+// A partition of one option per table, on ranks with equal memory.
 struct Partition {
   std::optional<PartitionFailure> failure;
   std::vector<std::vector<int>> ranks;  // per table, per shard

@@ -65,7 +65,7 @@ TEST(Partitioner, UniformComesFirstAndMustFitEverywhere) {
 
 TEST(Partitioner, OneHost) {
   const Topology topology = Topology::of(4, 2, "cuda");
-  // The busy host is passed over; the second option of two pieces that fit only a fresh host goes there in local order.
+  // Host 0 is busy, so both other options go to host 1: the second one in local order, the third one by load.
   const std::vector<ShardingOption> options{option(TSR_PLACE_ANY_RANK, {shard(6, 9)}),
                                             option(TSR_PLACE_ONE_HOST, {shard(2, 1), shard(3, 1)}),
                                             option(TSR_PLACE_IN_HOST, {shard(1, 1), shard(1, 1), shard(1, 1)})};
@@ -73,7 +73,7 @@ TEST(Partitioner, OneHost) {
 }
 
 TEST(Partitioner, AHostThatCannotTakeAllLeavesNoTrace) {
-  // Host 0 is idle but its rank 1 is too full for the second piece; what was put on rank 0 is taken back.
+  // Host 0 is idle, but its rank 1 is too full for the second shard, so the first one is removed from rank 0 again.
   const Topology topology = Topology::of(4, 2, "cuda");
   const std::vector<ShardingOption> options{
       option(TSR_PLACE_EVERY_RANK, {shard(0, 0), shard(7, 0), shard(0, 1), shard(0, 1)}),
@@ -86,7 +86,7 @@ TEST(Partitioner, WindowsOfHosts) {
   const auto grid = [](size_t shards) { return option(TSR_PLACE_HOSTS, std::vector<Shard>(shards, shard(1, 1))); };
   EXPECT_EQ(run({grid(4)}, topology, 8).ranks, (Ranks{{0, 1, 2, 3}}));
   EXPECT_EQ(run({grid(8)}, topology, 8).ranks, (Ranks{{0, 1, 2, 3, 4, 5, 0, 1}}));
-  // Host 0 is full: the window that starts at the next one is taken.
+  // Host 0 is full, so the window of hosts that starts at the next one is taken.
   EXPECT_EQ(
       run({option(TSR_PLACE_EVERY_RANK, {shard(8, 0), shard(8, 0), shard(0, 0), shard(0, 0), shard(0, 0), shard(0, 0)}),
            grid(4)},
@@ -106,8 +106,8 @@ TEST(Partitioner, AllowedRanksAreKept) {
   EXPECT_EQ(full.failure->rank % 2, 1);
 }
 
-// Whatever the proposal: shards lie where their placement allows, no rank holds more than it has, and the rating is the
-// busiest rank's sum.
+// For any proposal, shards are where their placement allows, no rank uses more memory than it has, and the rating is
+// the busiest rank's sum.
 TEST(Partitioner, RandomProposalsKeepTheRules) {
   std::mt19937 random(11);
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };

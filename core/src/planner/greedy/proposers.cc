@@ -12,7 +12,7 @@ namespace tessera::greedy {
 
 namespace {
 
-// Options of each table, ordered by a time; equal ones in search order.
+// The options of each table, ordered by a time. Options with equal times keep the search order.
 using Ranking = std::vector<std::vector<size_t>>;
 
 Ranking ranked_by(const SearchSpace& space, double ShardingOption::*time) {
@@ -26,11 +26,11 @@ Ranking ranked_by(const SearchSpace& space, double ShardingOption::*time) {
   return out;
 }
 
-// Lets a proposal pass once. Proposals are told apart by a 128-bit sum over their options' fingerprints.
+// Lets each proposal pass only once. It recognises proposals by a 128-bit sum of their options' fingerprints.
 class Unseen {
  public:
   explicit Unseen(const ProposalSink& sink) : sink_(sink) {}
-  // False: no more are wanted.
+  // Returns false if no more proposals are wanted.
   bool operator()(const std::vector<size_t>& proposal) {
     Key key{0, 0};
     for (const size_t option : proposal) {
@@ -54,7 +54,7 @@ class Unseen {
   bool wanted_ = true;
 };
 
-// All combinations, the last table's option changing fastest.
+// Proposes all combinations. The last table's option changes fastest.
 void grid_search(const Ranking& ranking, int64_t limit, Unseen& sink) {
   int64_t count = 1;
   for (const auto& options : ranking) {
@@ -73,7 +73,7 @@ void grid_search(const Ranking& ranking, int64_t limit, Unseen& sink) {
   }
 }
 
-// How much memory an option takes: what greedy wants to be rid of first.
+// The memory that an option takes. Greedy first replaces the option that takes most.
 using Appetite = std::array<int64_t, 4>;
 
 Appetite appetite_of(const ShardingOption& option) {
@@ -87,7 +87,7 @@ Appetite appetite_of(const ShardingOption& option) {
   return out;
 }
 
-// Begins with every table's fastest option and moves one table at a time to its next.
+// Begins with every table's fastest option, and in each step moves one table to its next option.
 void greedy(const SearchSpace& space, const Ranking& ranking, const std::vector<Appetite>& appetite, Unseen& sink) {
   std::vector<size_t> next(ranking.size(), 0);
   std::vector<size_t> proposal(ranking.size());
@@ -106,7 +106,7 @@ void greedy(const SearchSpace& space, const Ranking& ranking, const std::vector<
   }
 }
 
-// One sharding type for all tables.
+// Proposes one sharding type for all tables.
 void uniform(const SearchSpace& space, const Ranking& by_largest_shard, Unseen& sink) {
   std::vector<std::string> types;
   for (const ShardingOption& o : space.options) {

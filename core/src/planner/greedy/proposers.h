@@ -1,4 +1,4 @@
-// Which combinations of options are worth a try, as TorchRec proposes them (section 8).
+// The combinations of options that TorchRec's proposers try (tests/conformance/SHARDING.md section 8).
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace tessera::greedy {
 
-// Called with one option per table, as indices into SearchSpace::options. False: no more.
+// Called with one option per table, as indices into SearchSpace::options. Returns false to end the search.
 using ProposalSink = std::function<bool(const std::vector<size_t>&)>;
 
-// Grid search, greedy by largest shard, greedy by sum, uniform. Every proposal is handed out once.
+// Runs grid search, greedy by largest shard, greedy by total time, and uniform. No proposal is repeated.
 void propose_all(const SearchSpace& space, int64_t max_grid_search_proposals, const ProposalSink& sink);
 
 }  // namespace tessera::greedy

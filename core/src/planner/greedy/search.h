@@ -1,6 +1,6 @@
-// Greedy search: many proposals, each placed once, table by table. It is there beside the balanced search because it is
-// TorchRec's, proposal for proposal (SHARDING.md sections 7 and 8): plans of both programs can be compared to the last
-// bit (`search = "torchrec"`), and the balanced search, which starts from it too, is never worse.
+// Greedy search: many proposals, each placed once, table by table. It is TorchRec's search, proposal for proposal
+// (tests/conformance/SHARDING.md sections 7 and 8), so that plans can be compared with TorchRec's to the last bit
+// (`search = "torchrec"`). The balanced search also starts from its results.
 #pragma once
 
 #include "planner/budget.h"
@@ -10,10 +10,10 @@ namespace tessera::greedy {
 
 SearchOutcome search(const SearchProblem& problem, Budget& budget);
 
-// The greedy partitioner's ranks for one option per table; nothing: it finds no room.
+// The greedy partitioner's ranks for one option per table; unset if it finds no room.
 std::optional<Solution> partitioned(const SearchProblem& problem, const std::vector<size_t>& options);
 
-// Looks at ranks that all proposals take, about.
+// The work of all proposals, in looks at a rank (Budget's unit), roughly.
 double work_of_proposals(const SearchProblem& problem);
 
 }  // namespace tessera::greedy

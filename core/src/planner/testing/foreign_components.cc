@@ -1,6 +1,6 @@
-// Parts of a third party for the planner's tests: a kernel with a compute kernel of its own, whose tables lie on disk
-// but for what a table's options keep in memory, one that takes what it refuses, and a sharder that wants to be asked
-// for and heeds no constraint.
+// Third-party components for the planner's tests: a kernel plugin with a compute kernel of its own, whose tables are on
+// disk except for the share that the option "cache" keeps in memory; a second kernel plugin, which accepts the shards
+// that the first refuses; and a sharder that must be asked for and ignores constraints.
 #include "idle_kernel.h"
 #include "tessera/sdk/cost.h"
 #include "tessera/sdk/options.h"
@@ -36,7 +36,8 @@ class OnDisk : public Kernel {
   }
 };
 
-// Any shard, at a price. Of the rows that it has room for (`holds`), each question gets whole ones.
+// Accepts any shard, but is slow. It has memory for `holds` rows of a shard, and an estimate for a part of the shard
+// counts only whole rows of it.
 class Attic : public Kernel {
  public:
   using Instance = tessera::test::IdleInstance;

@@ -1,4 +1,4 @@
-// A kernel for the planner's tests: it serves "fused" alone, and no optimizer but exact_sgd.
+// A kernel plugin for the planner's tests, which serves only "fused", with the optimizer exact_sgd.
 #include <cstring>
 
 #include "idle_kernel.h"

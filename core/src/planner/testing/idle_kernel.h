@@ -1,4 +1,4 @@
-// An instance of the planner's test kernels: planning asks kernels what they would do, and lets them do nothing.
+// The kernel instance of the planner's test plugins. It does nothing, because planning only asks kernels for estimates.
 #pragma once
 
 #include "tessera/sdk/kernel.h"

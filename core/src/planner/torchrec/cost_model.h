@@ -1,4 +1,4 @@
-// The cost model "torchrec": TorchRec's formulas over the topology's bandwidths.
+// The cost model "torchrec": TorchRec's formulas with the topology's bandwidths.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace tessera::torchrec {
 
-// It knows TorchRec's compute kernels and no others. All references outlive the model. PlannerError(kBadInput) where
+// The model knows only TorchRec's compute kernels. All references must outlive it. Throws PlannerError(kBadInput) if
 // the topology lacks a bandwidth.
 std::unique_ptr<CostModel> make_cost_model(const PlannerOptions& options, ComputeKernels& kernels,
                                            const std::vector<PricedTable>& tables);

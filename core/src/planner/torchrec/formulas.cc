@@ -12,13 +12,13 @@ __extension__ using Wide = __int128;
 
 constexpr double kIndexBytes = 8;
 constexpr double kCacheRatio = 0.2;
-constexpr double kCacheBytesPerRow = 4;  // of fused_uvm_caching's bookkeeping
+constexpr double kCacheBytesPerRow = 4;  // for fused_uvm_caching's bookkeeping
 constexpr double kCacheBytesPerCachedRow = 16;
-constexpr double kHalfBlockPenalty = 1.15;     // at least 64 columns
-constexpr double kQuarterBlockPenalty = 1.75;  // less
+constexpr double kHalfBlockPenalty = 1.15;     // for at least 64 columns
+constexpr double kQuarterBlockPenalty = 1.75;  // for fewer
 constexpr double kWeightedKernelFactor = 1.1;
 constexpr double kBatchedCopyFactor = 2.455;
-constexpr double kElementwiseFactor = 9.22;  // of data-parallel gradients
+constexpr double kElementwiseFactor = 9.22;  // for data-parallel gradients
 
 // compute_kernel, accelerator, in_host_memory, cache_ratio, hbm, uvm, ddr, divisor, infers
 constexpr KernelCost kKernels[] = {
@@ -39,7 +39,7 @@ constexpr LayoutCost kLayouts[] = {
     {Combine::kDataParallel, IdShare::kAll, false, 0, false, Exchange::kNone, false, true},
 };
 
-// ceil(x * part / whole) where the quotient is rounded to double first, as Python's true division does.
+// Returns ceil(x * part / whole). The quotient is rounded to double first, as in Python's true division.
 int64_t share_of(int64_t x, int64_t part, int64_t whole) {
   const Wide product = static_cast<Wide>(x) * part;
   const auto quotient = static_cast<double>(static_cast<int64_t>(product / whole));
@@ -59,7 +59,7 @@ double divisor_of(IdShare share, const Topology& topology) {
   return 1;
 }
 
-// The time of an exchange other than all-reduce among `world` ranks, `local` of them per host.
+// The bandwidth of an exchange other than all-reduce among `world` ranks, `local` of them per host.
 double link_bandwidth(int world, int local, const Topology& topology) {
   return world <= local ? topology.intra_host_bw : topology.inter_host_bw;
 }
@@ -68,7 +68,7 @@ double narrow_penalty(int64_t cols) {
   return cols >= 128 ? 1.0 : cols >= 64 ? kHalfBlockPenalty : kQuarterBlockPenalty;
 }
 
-// Averaging a data-parallel table's gradient.
+// The time to average a data-parallel table's gradient.
 double gradient_exchange(const Workload& work, const Topology& topology, double bandwidth) {
   const auto table = static_cast<double>(work.rows * work.cols * work.element_bytes);
   const double hosts =
@@ -107,7 +107,7 @@ Storage shard_storage(const LayoutCost& layout, const KernelCost& kernel, const 
   Storage out;
   int64_t& rows_at = topology.accelerator() && !kernel.in_host_memory ? out.hbm : out.ddr;
   rows_at = layout.combine == Combine::kDataParallel ? table : share_of(table, rows * cols, cells);
-  if (work.row_format) rows_at = rows * sdk::row_bytes(*work.row_format, cols);  // each cut has scales and biases
+  if (work.row_format) rows_at = rows * sdk::row_bytes(*work.row_format, cols);  // every shard has scales and biases
   if (kernel.cache_ratio > 0) {
     const int64_t cache = to_bytes(std::nearbyint(kernel.cache_ratio * static_cast<double>(table)));
     out.hbm += share_of(cache, rows * cols, cells);

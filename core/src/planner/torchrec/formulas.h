@@ -1,5 +1,5 @@
-// TorchRec's cost model as tables of data: one row per compute kernel, one per way to combine pieces
-// (tests/conformance/SHARDING.md sections 4 and 5).
+// TorchRec's cost model as two tables of data: one has a row per compute kernel, the other a row per way to combine
+// shards (tests/conformance/SHARDING.md sections 4 and 5).
 #pragma once
 
 #include <cstdint>
@@ -16,19 +16,19 @@ namespace tessera::torchrec {
 // ddr * ddr_mem_bw) / divisor.
 struct KernelCost {
   const char* compute_kernel;
-  bool accelerator;     // on accelerators, or on the CPU
-  bool in_host_memory;  // rows live in ddr although the device is an accelerator
-  double cache_ratio;   // of the rows, additionally in hbm
+  bool accelerator;     // true: for accelerators; false: for the CPU
+  bool in_host_memory;  // rows are in ddr although the device is an accelerator
+  double cache_ratio;   // share of the rows that are also in hbm
   double hbm, uvm, ddr, divisor;
-  bool infers = false;  // for quantized tables, and for no others; nothing comes back
+  bool infers = false;  // only for quantized tables; it has no backward
 };
 
 // The compute kernels in TorchRec's order.
 std::span<const KernelCost> kernel_costs();
-// Null: TorchRec has no such compute kernel there.
+// Returns null if TorchRec has no such compute kernel there.
 const KernelCost* kernel_cost(std::string_view compute_kernel, bool accelerator);
 
-// The divisor of the global batch's ids before they reach one shard.
+// The share of the global batch's ids that reach one shard.
 enum class IdShare { kAll, kOneOfWorld, kOneOfHost };
 
 // The bytes that a forward or backward pass sends.
@@ -37,17 +37,17 @@ enum class Exchange { kNone, kAcrossWorld, kInHostThenAcross };
 struct LayoutCost {
   ParameterSharding::Combine combine;
   IdShare ids;
-  bool global_batch;      // ids of all ranks arrive, or only this rank's own
-  int64_t least_width;    // columns that a lookup reads at least
-  bool narrow_penalty;    // narrow shards use the memory badly
-  Exchange exchange;      // of pooled rows, in both directions
+  bool global_batch;      // true: ids of all ranks arrive; false: only this rank's own
+  int64_t least_width;    // a lookup reads at least this many columns
+  bool narrow_penalty;    // narrow shards use memory bandwidth badly
+  Exchange exchange;      // exchange of pooled rows, in both directions
   bool copies_gradient;   // the gathered gradient is copied once more
-  bool reduces_gradient;  // instead: all-reduce of the whole table's gradient
+  bool reduces_gradient;  // no exchange; instead, the whole table's gradient is all-reduced
 };
 
 const LayoutCost& layout_cost(ParameterSharding::Combine combine);
 
-// Costs of a shard of rows x cols.
+// The costs of a shard of rows x cols.
 Storage shard_storage(const LayoutCost& layout, const KernelCost& kernel, const Workload& work,
                       const Topology& topology, int64_t rows, int64_t cols);
 Perf shard_perf(const LayoutCost& layout, const KernelCost& kernel, const Workload& work, const Topology& topology,

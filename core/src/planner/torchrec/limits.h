@@ -1,4 +1,4 @@
-// Which sharders TorchRec has, and where it offers them.
+// TorchRec's sharders, and where it offers them.
 #pragma once
 
 #include <span>
