@@ -1,8 +1,13 @@
 #include "bf16_products.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <dnnl.hpp>
+#include <limits>
 #include <utility>
+
+#include "weights.h"
 
 namespace tessera_dense {
 namespace {
@@ -26,6 +31,37 @@ void with_dnnl(const Body& body) {
   }
 }
 
+// The least time of five calls, in seconds.
+template <class Body>
+double least_time(const Body& body) {
+  double least = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < 5; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    body();
+    least = std::min(least, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  return least;
+}
+
+// How many times as fast as in float32 a product of an ordinary layer is, its rounding included.
+double pace_of_bf16(tessera::sdk::Host host) {
+  constexpr int64_t kRows = 256, kWidth = 512;
+  const OneThread alone;
+  const Loops& loops = choose_loops();
+  Bf16Products products(host);
+  const std::vector<float> x(kRows * kWidth, 1), w(kWidth * kWidth, 1);
+  const std::vector<Bf16> rounded(kWidth * kWidth, 0x3f80);
+  std::vector<float> y(kRows * kWidth);
+  const double in_float32 = least_time([&] {
+    multiply({'N', 'N', kRows, kWidth, kWidth, 1, x.data(), kWidth, w.data(), kWidth, 0, y.data(), kWidth});
+  });
+  const double in_bf16 = least_time([&] {
+    products.multiply_rows(loops, {false, true, false, 0, kWidth, kWidth, kWidth, kWidth, kWidth}, kRows, x.data(),
+                           rounded.data(), y.data());
+  });
+  return std::round(100 * in_float32 / in_bf16) / 100;
+}
+
 }  // namespace
 
 bool has_isa([[maybe_unused]] unsigned isa) {
@@ -36,13 +72,18 @@ bool has_isa([[maybe_unused]] unsigned isa) {
 #endif
 }
 
-Precision read_precision(tessera::sdk::Options& options) {
-  const size_t word = options.word("precision", {"float32", "bfloat16", "int8"});
+Precision read_precision(const tessera::sdk::Setup& setup) {
+  constexpr double kWorthRounding = 1.1;
+  const size_t word = setup.options.word("precision", {"float32", "bfloat16", "int8", "auto"});
   if (word == 0) return Precision::kFloat32;
   if (word == 2) return Precision::kInt8;
-  if (has_isa(dnnl_cpu_isa_avx512_core_bf16)) return Precision::kBfloat16;  // AMX implies it
-  fail(TSR_UNAVAILABLE, "precision = \"bfloat16\" needs AMX or AVX512-BF16, which this processor lacks or ",
-       "DNNL_MAX_CPU_ISA hides; \"float32\" works everywhere");
+  if (!has_isa(dnnl_cpu_isa_avx512_core_bf16))  // AMX implies it
+    fail(TSR_UNAVAILABLE, "precision = \"bfloat16\" needs AMX or AVX512-BF16, which this processor lacks or ",
+         "DNNL_MAX_CPU_ISA hides; \"float32\" works everywhere");
+  if (word == 1) return Precision::kBfloat16;
+  static const double pace = pace_of_bf16(setup.host);
+  if (pace >= kWorthRounding) return Precision::kBfloat16;
+  fail(TSR_UNAVAILABLE, "products in bfloat16 are ", pace, " times as fast as in float32 on this processor");
 }
 
 struct Bf16Products::Engine {

@@ -16,8 +16,9 @@ namespace tessera_dense {
 enum class Precision { kFloat32, kBfloat16, kInt8 };
 
 // Reads the option "precision". If it is "bfloat16" and the processor has no instructions for it, throws
-// Failure(TSR_UNAVAILABLE), which names them.
-Precision read_precision(tessera::sdk::Options& options);
+// Failure(TSR_UNAVAILABLE), which names them; also if it is "auto" and float32 is as fast, which the first such layer of
+// a process measures.
+Precision read_precision(const tessera::sdk::Setup& setup);
 
 // True if oneDNN uses these instructions of x86. The variable DNNL_MAX_CPU_ISA can forbid some.
 bool has_isa(unsigned isa);

@@ -168,7 +168,16 @@ TEST(Bf16, RefusesOtherWords) {
   TestHost host;
   const Layer layer(host, "mlp", R"({"layers": [8, 8], "precision": "fp16"})");
   EXPECT_EQ(layer.code, TSR_INVALID_ARGUMENT);
-  EXPECT_THAT(layer.error(), HasSubstr("\"precision\" is \"fp16\", but must be float32, bfloat16 or int8"));
+  EXPECT_THAT(layer.error(), HasSubstr("\"precision\" is \"fp16\", but must be float32, bfloat16, int8 or auto"));
+}
+
+TEST(Bf16, AutoSaysWhyItShouldNotBe) {
+  TestHost host;
+  const Layer layer(host, "mlp", R"({"layers": [8, 8], "precision": "auto"})");
+  if (no_bf16())
+    EXPECT_THAT(layer.error(), HasSubstr("needs AMX or AVX512-BF16"));
+  else if (layer.code != TSR_OK)
+    EXPECT_THAT(layer.error(), HasSubstr("times as fast as in float32 on this processor"));
 }
 
 // Exits with 0 if the refusal names the missing instructions.

@@ -47,7 +47,7 @@ void refuse_sums(const MlpLayers& shape, const char* layer) {
 
 void add_mlp(Chain& chain, const Setup& setup, const MlpLayers& shape, const std::string& prefix) {
   const tessera::sdk::Host host = setup.host;
-  const Precision precision = read_precision(setup.options);
+  const Precision precision = read_precision(setup);
   for (size_t k = 0; k < shape.count(); ++k) {
     const std::string name = prefix + std::to_string(k) + ".";
     const int64_t width = shape.out(k);
@@ -97,7 +97,7 @@ Linear::Linear(const Setup& setup) : ChainLayer(setup, "linear", needed_width(se
   const int64_t width = setup.options.integer("width", 1);
   if (width < 1) fail(TSR_INVALID_ARGUMENT, "option \"width\" must be above 0, not ", width);
   chain_.add(make_linear(setup.host, needed_width(setup.options, "linear"), width, setup.options.flag("bias", true),
-                         read_precision(setup.options), tessera::sdk::read_init_std(setup.options)),
+                         read_precision(setup), tessera::sdk::read_init_std(setup.options)),
              "");
 }
 

@@ -7,7 +7,7 @@ namespace {
 
 std::unique_ptr<tessera::sdk::Module> make_cross(const tessera::sdk::Setup& setup) {
   const std::string kind = setup.options.string("kind", "");
-  (void)read_precision(setup.options);  // the kinds "vector" and "mixture" accept it, and compute in float32
+  (void)read_precision(setup);  // the kinds "vector" and "mixture" accept it, and compute in float32
   if (kind == "vector") return std::make_unique<VectorCross>(setup);
   if (kind == "mixture") return std::make_unique<MixtureCross>(setup);
   if (kind != "" && kind != "full" && kind != "low_rank") {
@@ -30,12 +30,12 @@ MatrixCross::MatrixCross(const tessera::sdk::Setup& setup)
       layers_(shape_.count()),
       low_rank_(shape_.low_rank()),
       joined_(setup.host, "cross", width_),
-      matrices_(setup.host, read_precision(setup.options)) {
+      matrices_(setup.host, read_precision(setup)) {
   for (int64_t k = 0; k < layers_; ++k) {
     if (low_rank_ > 0) matrices_.add(width_, low_rank_);
     matrices_.add(shape_.inner(), width_);
   }
-  mark_int8(read_precision(setup.options), described_);
+  mark_int8(read_precision(setup), described_);
 }
 
 // Without a backward, only the values of two layers are kept for a block, so that they stay in the caches.

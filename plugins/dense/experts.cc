@@ -81,7 +81,7 @@ void Branches::backward_branch(size_t i, const ModuleCall& call, const float* x,
 
 PlainExperts::PlainExperts(const Setup& setup, const MlpLayers& shape, int64_t count)
     : host_(setup.host), joined_(setup.host, "experts", shape.input()) {
-  const Precision precision = read_precision(setup.options);
+  const Precision precision = read_precision(setup);
   for (int64_t e = 0; e < count; ++e) {
     stacks_.emplace_back(setup.host, shape, precision);
     for (tessera::sdk::Parameter p : shape.parameters()) {
@@ -188,7 +188,7 @@ Projection::Projection(const Setup& setup)
     : Branches(setup), widths_(listed_inputs(setup, "projection")), width_(setup.options.integer("width", 0)) {
   if (width_ < 1) fail(TSR_INVALID_ARGUMENT, "option \"width\" must be the output's width, above 0");
   const bool bias = setup.options.flag("bias", false);
-  const Precision precision = read_precision(setup.options);
+  const Precision precision = read_precision(setup);
   for (size_t i = 0; i < widths_.size(); ++i) {
     Chain chain(setup.host);
     chain.add(make_linear(setup.host, widths_[i], width_, bias, precision), std::to_string(i) + ".");
@@ -234,7 +234,7 @@ Gate::Gate(const Setup& setup)
       signals_(setup.host, "gate", 0, widths_.size() > 1 ? 1 : 0) {
   int64_t from = needed_width(setup.options, "gate");
   if (widths_.size() > 1) from -= widths_[0];
-  const Precision precision = read_precision(setup.options);
+  const Precision precision = read_precision(setup);
   const std::string activation = setup.options.string("activation", "sigmoid");
   sigmoid_ = activation == "sigmoid";
   Chain chain(setup.host);

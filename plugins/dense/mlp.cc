@@ -18,10 +18,10 @@ Mlp::Mlp(const tessera::sdk::Setup& setup) : EitherLayer(make_mlp(setup)) {}
 
 PlainMlp::PlainMlp(const tessera::sdk::Setup& setup, tessera::sdk::MlpLayers shape)
     : host_(setup.host),
-      stack_(setup.host, std::move(shape), read_precision(setup.options)),
+      stack_(setup.host, std::move(shape), read_precision(setup)),
       described_(stack_.shape().parameters()),
       joined_(setup.host, "mlp", stack_.shape().input()) {
-  mark_int8(read_precision(setup.options), described_);
+  mark_int8(read_precision(setup), described_);
 }
 
 PlainStack::Pass PlainMlp::pass(const JoinedBlocks& inputs, const float* x, const Context& kept) {

@@ -170,7 +170,7 @@ TargetAttention::TargetAttention(const tessera::sdk::Setup& setup)
   }
   width_ = inputs[0];
   const std::string activation = setup.options.string("activation", "sigmoid");
-  const Precision precision = read_precision(setup.options);
+  const Precision precision = read_precision(setup);
   int64_t from = 4 * width_, number = 0;
   for (const int64_t width : setup.options.integers("widths", {64})) {
     if (width < 1) fail(TSR_INVALID_ARGUMENT, "option \"widths\" must be above 0, not ", width);

@@ -61,8 +61,8 @@ struct DenseLayerOptions {
   ParameterNames names = {};  // names in checkpoints; start values depend on `name`
   // True: parameters and buffers have shapes but no values, and the layer is never run.
   bool describes = false;
-  // "bfloat16", "int8": the layer gets it as its option "precision" if it has that value (TSR_MODULE_PRECISION,
-  // TSR_MODULE_INT8) and `options` does not give one. kUnavailable: this machine lacks what it needs.
+  // "bfloat16", "int8", "auto" (bfloat16, if it is faster): the option "precision" of layers that have it, unless
+  // `options` gives one (TSR_MODULE_PRECISION, TSR_MODULE_INT8). kUnavailable: this machine lacks what it needs.
   std::string precision = "float32";
   // Parameters and buffers by name, shared by the layer, for a model that is not trained. kInvalidArgument: one is
   // missing, or has another shape or type. Null: start values.

@@ -58,7 +58,7 @@ typedef struct tsr_model_options {
   void (*log)(void* user, int32_t level, const char* text);
   void* log_user; /* first argument of `log` */
   /* The type to which the inputs of the dense layers' matrix products are rounded: "float32", "bfloat16", or "auto",
-   * which is bfloat16 if the processor multiplies it. TSR_UNAVAILABLE: it does not. NULL: "int8" if the model was
+   * which is bfloat16 if it is faster here. TSR_UNAVAILABLE: a processor lacks it. NULL: "int8" if the model was
    * packed so, otherwise "float32". A model in int8 takes only "int8" and "auto". */
   const char* dense_precision;
 } tsr_model_options;

@@ -177,8 +177,8 @@ struct DensePrecision {
   std::string type = kFloat32Precision;
   std::string why = {};
 };
-// Chooses for a model whose dense part is on the stream's device. "auto" takes bfloat16 where it can. "bfloat16" fails
-// where it cannot: kUnavailable, the machine lacks it; kUnimplemented, the device's layers have no such products;
+// Chooses for a model whose dense part is on the stream's device. "auto" takes bfloat16 if it is faster. "bfloat16" can
+// fail: kUnavailable, the machine lacks it; kUnimplemented, the device's layers have no such products;
 // kInvalidArgument, no layer of the model has any, or "int8" is wanted.
 DensePrecision choose_precision(const Runtime& runtime, const ModelGraph& graph, const std::string& wanted,
                                 const DeviceStreamPtr& stream);

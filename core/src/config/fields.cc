@@ -41,7 +41,7 @@ const std::vector<Field<JobConfig>>& fields<JobConfig>() {
       {"dense_precision", &S::dense_precision, "",
        "`float32`, `bfloat16` or `auto`: the type to which the inputs of the dense layers' matrix products are "
        "rounded. Weights, sums and the optimizer's states are float32. `auto`: `bfloat16` if the processor multiplies "
-       "it. See docs/dense.md.",
+       "it faster. See docs/dense.md.",
        one_of("float32", "bfloat16", "auto")},
       {"threads", &S::threads, "threads per rank", "Number of threads. 0: the machine's cores divided by its ranks.",
        range(0, 4096)},

@@ -11,6 +11,7 @@
 #include "modules/layer_component.h"
 #include "modules/stored_names.h"
 #include "tessera/calls.h"
+#include "tessera/layer_graph.h"
 #include "tessera/sdk/random.h"
 
 namespace tessera {
@@ -55,6 +56,19 @@ ComponentPtr create_told(const Runtime& runtime, const DenseLayerOptions& given)
     }
     throw;
   }
+}
+
+// The same. A layer need not know the precision "auto", which is then bfloat16.
+ComponentPtr create_for_precision(const Runtime& runtime, const DenseLayerOptions& given) {
+  if (given.precision != kAutoPrecision) return create_told(runtime, given);
+  try {
+    return create_told(runtime, given);
+  } catch (const Error& refused) {
+    if (refused.code() != Code::kInvalidArgument) throw;
+  }
+  DenseLayerOptions o = given;
+  o.precision = kBfloat16Precision;
+  return create_told(runtime, o);
 }
 
 // `p` has been checked.
@@ -343,7 +357,7 @@ tsr_code DenseLayer::Impl::sum_over_ranks(void* self, const DLTensor* inout, tsr
 
 DenseLayer::DenseLayer(const Runtime& runtime, DenseLayerOptions options) : impl_(std::make_unique<Impl>()) {
   Impl& m = *impl_;
-  m.part = create_told(runtime, options);
+  m.part = create_for_precision(runtime, options);
   m.options = std::move(options);
   check_names(m.options.names);
   for (const tsr_parameter& p : layer_parameters(*m.part, m.options.name)) {

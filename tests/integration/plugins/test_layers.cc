@@ -3,7 +3,7 @@
 // the rows' sum, and the integer plus noise from the call's seed and step. test.blend: takes inputs of one width, which
 // it must be told; outputs are their sum weighted by its parameter, and the first one's squares. test.ragged: sequences
 // as inputs and outputs. test.odd: does what the core must refuse, by its option `fault`. test.marked: passes its input
-// on, and adds a line to the file of its option `log` when it runs backward.
+// on, adds a line to the file of its option `log` when it runs backward, and has a precision, but not "auto".
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -230,7 +230,10 @@ class Ragged final : public Module {
 
 class Marked final : public Module {
  public:
-  explicit Marked(Options& options) : width_(options.integer("width", 1)), path_(options.string("log", "")) {}
+  static constexpr bool kPrecision = true;
+  explicit Marked(Options& options) : width_(options.integer("width", 1)), path_(options.string("log", "")) {
+    (void)options.word("precision", {"float32", "bfloat16"});
+  }
   std::vector<Value> outputs(std::span<const Value>) const override { return {{width_}}; }
   void forward(const ModuleCall& call, tsr_module_context** context) override {
     std::copy_n(data_as<float>(call.inputs[0]), call.batch * width_, data_as<float>(call.outputs[0]));

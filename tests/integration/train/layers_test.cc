@@ -56,6 +56,14 @@ TEST(Layers, KeepBuffersThatTrainingWrites) {
   EXPECT_EQ(norm.buffers()[1]->value.to_vector<int64_t>()[0], 8);
 }
 
+TEST(Layers, NeedNotKnowThePrecisionAuto) {
+  const auto create = [](const char* precision) {
+    const DenseLayer layer(runtime(), {.module = "test.marked", .options = "{}", .precision = precision});
+  };
+  EXPECT_NO_THROW(create("auto"));
+  EXPECT_THAT(refusal([&] { create("half"); }, ""), HasSubstr("\"half\", but must be float32 or bfloat16"));
+}
+
 TEST(Layers, TakeJaggedAndIntegerInputsAndHaveSeveralOutputs) {
   DenseLayer mixed(runtime(), {"test.mixed", "{}", "m", 5});
   const Tensor rows = matrix({1, 2, 3, 4, 5, 6}, 2), offsets = Tensor::from<int64_t>({0, 2, 2, 3});

@@ -29,9 +29,9 @@ extern "C" {
 #define TSR_MODULE_KIND "tessera.module/1"
 
 /* Flags of the table. */
-/* The layer has the option "precision", "float32" or "bfloat16": the type to which the inputs of its matrix products
- * are rounded. Parameters, gradients and sums are float32 in any case. create() gives TSR_UNAVAILABLE if this machine
- * lacks what the precision needs. The core passes a job's precision only to layers with this flag, which is a hint. */
+/* The layer has the option "precision": the type to which inputs of its matrix products are rounded, "float32" or
+ * "bfloat16". Parameters, gradients and sums are float32. create() gives TSR_UNAVAILABLE if this machine lacks what it
+ * needs and, for "auto" (optional), if bfloat16 is slower. The core passes a job's precision only to these layers. */
 #define TSR_MODULE_PRECISION 0x1u
 /* The layer is a loss of classes: input 0 has a value for each class, input 1 has the number of the class from 0 on,
  * and the model's probabilities are the softmax of the values. The core judges such heads by metrics of classes. */
