@@ -12,11 +12,11 @@
 namespace tessera::mpi {
 namespace {
 
-// Bytes reduced at a time: small enough to stay in the cache.
+// Bytes that are reduced at a time, few enough to stay in the cache.
 constexpr size_t kChunk = size_t{256} << 10;
 // An operation whose data arrived in time is not late because wait() was called late.
 constexpr std::chrono::milliseconds kWaitGrace{100};
-// Bound on recycled operations whose messages some rank has not received, and therefore on how far a rank can be ahead.
+// The most recycled operations whose messages some rank has not received. It limits how far a rank can be ahead.
 constexpr size_t kMostResting = 64;
 constexpr int kShortSleep_us = 20, kLongSleep_us = 500;
 
@@ -91,7 +91,7 @@ void Engine::recycle(Op& op) noexcept { (op.requests.empty() ? free_ops_ : resti
 
 // Reuses operations whose messages have all been sent.
 void Engine::reclaim() {
-  if (failure_.is_set() || !process_.usable()) return;  // no operation starts any more
+  if (failure_.is_set() || !process_.usable()) return;  // no further operation starts
   process_.progress();
   std::erase_if(resting_, [&](Op* op) {
     if (!Process::sent(*op)) return false;
@@ -126,7 +126,7 @@ void Engine::begin(Op& op) {
     op.header.sequence = next_sequence_++;
     check_left(op);
     if (op.reduction.exists()) op.contributions_left = world_size() - 1;
-    // starts with the rank after this one, so that not all ranks send to rank 0 first
+    // Starts with the next rank, so that not all ranks send to rank 0 first.
     for (int32_t k = 1; k < world_size(); ++k) {
       const int32_t rank = (options_.rank + k) % world_size();
       PeerTransfer& transfer = op.transfers[rank];
@@ -154,7 +154,7 @@ void Engine::wait(Op& op) {
   int sleep_us = kShortSleep_us;
   while (!wait_once(op, deadline)) {
     if (Clock::now() - begin < spin) {
-      sched_yield();  // if ranks share a core, the rank that is waited for may need this one
+      sched_yield();  // ranks may share a core, which the rank that is waited for may need
     } else {
       usleep(static_cast<useconds_t>(sleep_us));
       sleep_us = std::min(sleep_us * 2, kLongSleep_us);
@@ -221,13 +221,13 @@ void Engine::receive_message(Op& op, Op::Part part, Channel channel, void* to, s
   op.parts.push_back(part);
 }
 
-// Tells a rank that its data or its reduced block may be sent: the receive is posted.
+// Tells a rank that it may send its data or its reduced block, because the receive is posted.
 void Engine::signal(Op& op, Channel channel, int32_t rank) {
   send_message(op, {Op::Role::kOwn, rank, false}, channel, nullptr, 0);
 }
 
-// Sends the header: with the data in it, or followed by a copy of the data, or by the data itself once the other is
-// ready.
+// Sends the header. Small data is in its message; larger data follows in a copy; the largest follows from its place
+// when the other rank is ready.
 void Engine::send_first(Op& op, int32_t rank) {
   PeerTransfer& transfer = op.transfers[rank];
   Message& message = op.out[rank];
@@ -237,7 +237,7 @@ void Engine::send_first(Op& op, int32_t rank) {
   if (within > 0) std::memcpy(message.data, transfer.send, within);
   send_message(op, {Op::Role::kOwn, rank, false}, Channel::kHeader, &message, sizeof(sdk::OpHeader) + within);
   if (transfer.send_bytes > kCopied) {
-    ++transfer.sending;  // sent when the other rank is ready
+    ++transfer.sending;  // it is sent when the other rank is ready
     receive_message(op, {Op::Role::kDataReady, rank, false}, Channel::kDataReady, nullptr, 0);
   } else if (within < transfer.send_bytes) {
     op.copies[rank].assign(transfer.send, transfer.send + transfer.send_bytes);
@@ -245,7 +245,7 @@ void Engine::send_first(Op& op, int32_t rank) {
     send(op, {Op::Role::kOwn, rank, false}, Channel::kData, op.copies[rank].data(), transfer.send_bytes, &own);
   }
   if (!op.reduction.hands_out || op.reduction.bytes == 0) return;
-  transfer.handing_out = 1;  // sent when the reduction is done and the other rank is ready
+  transfer.handing_out = 1;  // it is sent when the reduction is done and the other rank is ready
   transfer.wants = op.reduction.bytes <= kCopied;
   if (!transfer.wants) receive_message(op, {Op::Role::kResultReady, rank, false}, Channel::kResultReady, nullptr, 0);
 }
@@ -354,7 +354,7 @@ void Engine::heard(Op& op, int32_t rank, size_t bytes) {
   receive_result_if_due(op, rank);
 }
 
-// The reduced block may overwrite the sent data, but not before that is sent.
+// The reduced block may overwrite the data, but only after the data has been sent.
 void Engine::receive_result_if_due(Op& op, int32_t rank) {
   PeerTransfer& transfer = op.transfers[rank];
   if (!op.reduction.exists() || !transfer.heard || transfer.asked || transfer.sending > 0) return;

@@ -7,14 +7,14 @@
 // place. Reductions happen in rank order: the same bits on all ranks, in every run.
 //
 // MPI cannot take a send back. Therefore the caller's memory is given to MPI only if the peer has said that it is
-// receiving. For a peer that never comes nothing is in flight, and the caller may free its buffers once wait() has
+// receiving. If a peer never comes, nothing is in flight to it, and the caller may free its buffers once wait() has
 // failed. Smaller data is sent from a copy, without asking.
 //
-// This is not a Link of sdk/pair_engine.h, because a link is a stream that is read into the data's place. MPI has
-// messages, whose receives must be posted with their place and size beforehand. A stream over them would be messages
-// of fixed size through buffers at both ends: two more copies of all large data, which MPI otherwise fetches out of the
-// other process or has its network card write in place. MPI also has no descriptor to sleep on, and no call that says
-// that a peer is gone. Only the texts of failures are shared: sdk/pair_failures.h.
+// This engine does not use sdk/pair_engine.h. Its links are streams, which are read into the data's place. MPI has
+// messages, whose receives must be posted beforehand with their place and size. A stream over them would be messages
+// of fixed size through buffers at both ends, which means two more copies of all large data; MPI otherwise fetches it
+// out of the other process, or its network card writes it in place. MPI also has no descriptor to sleep on, and no call
+// that says that a peer is gone. Only the texts of failures are shared (sdk/pair_failures.h).
 #pragma once
 
 #include <mpi.h>
@@ -35,10 +35,10 @@ namespace tessera::mpi {
 
 struct PeerTransfer : sdk::PeerTransfer {
   // State of the transfer, set and used by the engine.
-  int sending = 0;      // messages of `send`, without a copy, that are in flight; 1 if one is still to come
+  int sending = 0;      // messages of `send` in flight that are not copies; 1 if the first is still to be sent
   int handing_out = 0;  // the same for the reduced block
-  int arriving = 0;     // messages of the other's first send that have not arrived
-  int results = 0;      // messages still to arrive of its reduced block
+  int arriving = 0;     // messages of the other rank's data that have not arrived
+  int results = 0;      // messages of its reduced block that have not arrived
   bool heard = false;   // its header has arrived
   bool wants = false;   // it is ready to receive the reduced block
   bool asked = false;   // its reduced block is being received
@@ -62,8 +62,8 @@ struct Op final : sdk::PairwiseOp {
   struct Part {
     Role role;
     int32_t rank;
-    bool lent;         // memory of the caller; otherwise the operation's own
-    size_t bytes = 0;  // bytes to receive; for a header, at most
+    bool lent;         // true: memory of the caller; false: the operation's own
+    size_t bytes = 0;  // bytes to receive; for a header, the largest number
     bool receives() const { return role >= Role::kHeader; }
   };
   std::vector<MPI_Request> requests;
@@ -71,11 +71,11 @@ struct Op final : sdk::PairwiseOp {
   std::vector<Message> out, in;           // per rank
   std::vector<std::vector<char>> copies;  // copies of data, per receiving rank
   std::vector<char> result;               // a copy of the reduced block
-  std::vector<char> contributions;        // contributions too large for a header's message, per rank
+  std::vector<char> contributions;        // per rank, a contribution too large for a header's message
   int contributions_left = 0;             // ranks left
   int sends_left = 0;                     // transfers left
   int receives_left = 0;
-  // True if the caller's data is done. Messages out of the operation's own memory may still be in flight.
+  // True if the caller's memory is no longer used. Messages in the operation's own memory may still be in flight.
   bool done() const { return sends_left == 0 && receives_left == 0; }
 
   void wait() override;
@@ -149,7 +149,7 @@ class Engine {  // used by sdk::PairwiseGroup
   char* contribution(Op& op, int32_t rank);
   bool wait_once(Op& op, Clock::time_point deadline);
 
-  // Failures (failures.cc), likewise.
+  // Failures (failures.cc). These are also called under the process's mutex.
   int32_t name(int32_t rank) const { return options_.ranks[static_cast<size_t>(rank)]; }  // for messages
   static sdk::Blame named(const sdk::Blame& blame);
   [[noreturn]] void fail(tsr_code code, const sdk::Blame& blame);
@@ -173,7 +173,7 @@ class Engine {  // used by sdk::PairwiseGroup
   std::vector<Op*> free_ops_;
   std::vector<Op*> resting_;          // recycled operations with messages in flight
   std::vector<int> ended_;            // result of MPI_Testsome
-  std::vector<MPI_Status> statuses_;  // likewise
+  std::vector<MPI_Status> statuses_;  // statuses from MPI_Testsome
   std::atomic<uint64_t> bytes_sent_{0};
 
   std::shared_ptr<Notice> notice_;

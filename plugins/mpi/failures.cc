@@ -11,7 +11,7 @@ using sdk::Blame;
 namespace {
 
 // How long a failed operation waits for messages that use its caller's memory. The other side, which was ready for
-// them, does the same. This takes a moment, unless that rank is dead or stuck.
+// them, also waits. The messages end soon unless that rank is dead or stuck.
 constexpr double kDrain_s = 1;
 
 }  // namespace
@@ -63,7 +63,7 @@ void Engine::stop_listening() noexcept {
   if (MPI_Test(&notice_request_, &ended, MPI_STATUS_IGNORE) != MPI_SUCCESS || ended == 0) process_.keep(notice_);
 }
 
-// A notice of failure also ends the group here.
+// Reads notices from other ranks. A notice of failure also ends the group on this rank.
 void Engine::read_notices() {
   while (true) {
     int arrived = 0;
@@ -91,7 +91,8 @@ void Engine::check_left(const Op& op) {
 
 void Engine::damaged(const Op& op, int32_t rank) { fail(TSR_DATA_LOSS, sdk::says::damaged(name(rank), op.header)); }
 
-// Ranks from which nothing of the operation has come are late; if there are none, those with whom it is unfinished.
+// Reports the late ranks: those from which nothing of the operation has arrived, or if there are none, those with which
+// it is unfinished.
 void Engine::late(const Op& op) {
   std::vector<int32_t> silent, unfinished;
   for (int32_t rank = 0; rank < world_size(); ++rank) {
@@ -115,9 +116,9 @@ void Engine::congested(const Op& op, double timeout_s) {
                                sdk::first_of(ranks)});
 }
 
-// Ends an operation of a failed group. Messages in the engine's memory stay as they are, forever if necessary. Messages
-// that use the caller's memory are waited for, then taken back. If that fails, MPI is no longer called in this process,
-// so that it does not touch memory that is used for something else.
+// Ends an operation of a failed group. Messages in the engine's memory are left alone, forever if necessary. Messages
+// that use the caller's memory are waited for and then cancelled. If that fails, this process never calls MPI again, so
+// that MPI does not touch memory that is used for something else.
 void Engine::abandon(Op& op) noexcept {
   std::erase(in_flight_, &op);
   const Clock::time_point deadline = sdk::seconds_from_now(kDrain_s);

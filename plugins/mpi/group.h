@@ -1,4 +1,4 @@
-// MPI as a collective/1 component: connects ranks to groups; an Engine does their operations.
+// MPI as a collective/1 component. It connects ranks to groups, whose operations an Engine does.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ class Group final : public sdk::PairwiseGroup<Engine> {
   std::unique_ptr<sdk::Group> split(int32_t color, int32_t key, const sdk::CollectiveCall& call) override;
   int32_t host_of(int32_t rank) const override;
 
-  // The same, but the new group takes its way of waiting and sending, and its timeout, from `how`.
+  // The same, but the new group takes its timeout, polling and message size from `how`.
   std::unique_ptr<Group> split(int32_t color, int32_t key, const sdk::CollectiveCall& call, const EngineOptions& how);
 };
 
@@ -26,7 +26,7 @@ class Mpi final : public sdk::Collective {
   // Options: spin_us, how long a waiting rank polls before it sleeps; negative: 1000, or 50 if the host has more ranks
   // than processors. max_message, in bytes: larger data is split into several messages.
   explicit Mpi(const sdk::Setup& setup);
-  // Refuses processes that were not started by a launcher of MPI jobs.
+  // Throws Failure unless a launcher of MPI jobs started this process.
   static void probe(sdk::Host host);
   std::unique_ptr<sdk::Group> connect(const tsr_rendezvous& where) override;
 

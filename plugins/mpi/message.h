@@ -1,5 +1,4 @@
-// The messages between ranks: one per operation and peer, with small data in it. Notices of failure are those of the
-// SDK.
+// The messages between ranks: one per operation and peer, which includes small data. Notices of failure are the SDK's.
 //
 // Integers travel in native byte order: MPI jobs over machines with different byte orders are not supported.
 #pragma once

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kChannels = static_cast<uint64_t>(Channel::kCount);
 constexpr uint64_t kTagsOfGroup = kTagSlots * kChannels;
-// How long a rank that survived a failure waits at its end for the others to end as well.
+// How long a rank that survived a failure waits, before it exits, for the others to exit.
 constexpr double kFarewell_s = 5;
 constexpr useconds_t kShortestSleep_us = 100, kLongestSleep_us = 3200;
 constexpr std::chrono::seconds kAnswered{2}, kLongestWait{30};
@@ -114,9 +114,8 @@ void Process::find_hosts() {
 
 void Process::at_exit(int status, void* self) { static_cast<Process*>(self)->finalise(status); }
 
-// MPI_Finalize waits for all ranks, some of which may have failed and will not come. A process that ends with an error
-// therefore skips it: the launcher sees the status and ends the job. A process that survived a failure waits for a
-// moment.
+// MPI_Finalize waits for all ranks, but a failed rank never comes. So a process that ends with an error skips it, and
+// the launcher sees the status and ends the job. A process that survived a failure waits up to kFarewell_s.
 void Process::finalise(int status) {
   if (getpid() != initialised_by_) return;  // true in a child that this process has forked
   const std::lock_guard lock(mutex_);
@@ -138,10 +137,10 @@ void Process::finalise(int status) {
   wait_for_launcher(Clock::now() - began);
 }
 
-// A rank in MPI_Finalize tells the launcher that it ends, and waits kAnswered for the answer (PMIx_Finalize). If many
-// ranks share few processors with the launcher, it may read this only after the rank has exited, and then it reports
-// a rank that has not called MPI_Finalize. So a rank that may have waited in vain sleeps before it exits, and leaves
-// the processors to the launcher.
+// In MPI_Finalize, a rank tells the launcher that it ends, and waits kAnswered for the answer (PMIx_Finalize). If many
+// ranks share few processors with the launcher, the launcher may read this only after the rank has exited, and then
+// reports that the rank has not called MPI_Finalize. So a rank that may not have got an answer sleeps before it exits,
+// and leaves the processors to the launcher.
 void Process::wait_for_launcher(Clock::duration finalised_in) const {
   if (finalised_in < kAnswered) return;
   std::this_thread::sleep_for(std::min<Clock::duration>(finalised_in, kLongestWait));

@@ -1,11 +1,10 @@
 // MPI in this process: initialised once, one communicator for everything, one lock around every call.
 //
-// MPI is per process by its nature, so this is the only object of the plugin that its user does not create. MPI runs
-// with MPI_THREAD_SERIALIZED: a thread that calls it, or touches the state of an Engine, holds mutex(). No call made
-// under the lock blocks.
+// A process has only one MPI, so this is the plugin's only global object. MPI runs with MPI_THREAD_SERIALIZED: a thread
+// that calls it, or touches the state of an Engine, holds mutex(). No call made under the lock blocks.
 //
-// Groups do not have their own communicators, because making one blocks without a deadline. They are kept apart by
-// tags: a group has an id that is unique among all groups that two processes share, and each id has its own tags.
+// Groups do not have their own communicators, because making one blocks without a deadline. Tags distinguish them: a
+// group has an id that is unique among all groups that two processes share, and each id has its own tags.
 #pragma once
 
 #include <mpi.h>
@@ -27,11 +26,11 @@ class Engine;
 struct Op;
 using Clock = std::chrono::steady_clock;
 
-// Tells the messages of one operation apart.
+// The kinds of messages of one operation.
 enum class Channel { kHeader, kData, kDataReady, kResult, kResultReady, kNotice, kCount };
-// Bound on the operations of a group in flight at one rank, and the number of tag sets that operations rotate through.
-// There are more tag sets, so that a rank that is ahead does not reuse a tag while another still waits for its
-// predecessor.
+// The most operations of a group in flight at one rank, and the number of tag sets that operations rotate through.
+// There are more tag sets, so that a rank that is ahead does not reuse a tag while another rank still waits for a
+// message with it.
 inline constexpr uint64_t kInFlight = 16;
 inline constexpr uint64_t kTagSlots = 32;
 
@@ -55,8 +54,8 @@ class Process {
   uint64_t new_group_id();
   int tag(uint64_t group, uint64_t sequence, Channel channel) const;
 
-  // [under mutex()] Registers engines whose operations progress() advances, whichever of them is waited for. A rank
-  // that waits for one group still does its part in the others.
+  // [under mutex()] Registers an engine. progress() advances the operations of all engines, so that a rank that waits
+  // for one group still does its part in the others.
   void add(Engine* engine) { engines_.push_back(engine); }
   void remove(Engine* engine);
   void progress();
@@ -64,7 +63,7 @@ class Process {
   // [under mutex()] Sends a notice to a rank of the communicator; neither fails nor waits.
   void post(const Notice& notice, int to, int tag) noexcept;
 
-  // [under mutex()] Notes that a group has failed; the process then ends carefully.
+  // [under mutex()] Notes that a group has failed, so that the process does not wait without a limit at its end.
   void note_failure() { failed_ = true; }
   // [under mutex()] Call this if MPI may still write to a caller's memory; MPI must then not be called again.
   void give_up(const std::string& why);
@@ -75,7 +74,7 @@ class Process {
   // its messages have been sent.
   void keep(std::shared_ptr<void> memory) { kept_.push_back(std::move(memory)); }
   void retire(std::shared_ptr<Op> op) { retired_.push_back(std::move(op)); }
-  // [under mutex()] True if all messages of a finished operation have been sent. Forgets those that have.
+  // [under mutex()] True if all messages of a finished operation have been sent. Drops the requests that are complete.
   static bool sent(Op& op);
 
  private:
@@ -106,7 +105,7 @@ class Process {
   bool failed_ = false;
   pid_t initialised_by_ = 0;
 
-  std::mutex starting_;  // guards what follows
+  std::mutex starting_;  // guards the members below
   std::condition_variable started_;
   enum class State { kNot, kStarting, kReady, kBroken } state_ = State::kNot;
   std::string broken_;

@@ -74,7 +74,7 @@ std::unique_ptr<Communicator> Communicator::connect(const Side& side, double tim
 }
 
 Communicator::~Communicator() {
-  // Nothing is in flight. Unlike ncclCommDestroy, an abort waits for nobody.
+  // Nothing is in flight. Unlike ncclCommDestroy, an abort does not wait for other ranks.
   if (comm_) came_within(patience_s_, abort_in_background(comm_));
 }
 
@@ -92,7 +92,7 @@ std::unique_ptr<Communicator> Communicator::split(int32_t color, int32_t rank, d
     settle(result, deadline, "cannot split");
   } catch (const sdk::Failure& failure) {
     if (!stop(failure)) {
-      (void)child.release();  // left to NCCL, like this communicator
+      (void)child.release();  // leaks it, because NCCL may still write to it
     } else if (*child) {
       came_within(patience_s_, abort_in_background(*child));
     }

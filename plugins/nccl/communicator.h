@@ -1,6 +1,6 @@
 // A non-blocking NCCL communicator: every call returns at once, and its completion is polled until a deadline. Only
-// ncclCommAbort may take long, on a faulty device forever. It therefore runs in its own thread, and after `patience_s`
-// the communicator is left to it.
+// ncclCommAbort may take long, and on a faulty device it may never return. It therefore runs in its own thread, which
+// keeps the communicator if it takes longer than `patience_s`.
 #pragma once
 
 #include <nccl.h>

@@ -8,7 +8,7 @@
 namespace tessera::nccl {
 namespace {
 
-// How much longer than the operation NCCL may take, so that the watch, which knows names, reports first.
+// NCCL may take this much longer than the operation's timeout, so that the watch, which can name ranks, reports first.
 constexpr double kPatience_s = 2;
 constexpr std::chrono::microseconds kGroupPause{200};
 
@@ -39,7 +39,7 @@ size_t bytes_of(const DLTensor& tensor, int64_t count) {
 
 }  // namespace
 
-// An operation on the device. It is done when the watch says so; on a caller's stream, the stream keeps the order.
+// An operation on the device. The watch says when it is done; on a caller's stream, the stream orders it.
 class NcclGroup::DeviceWork : public sdk::Work {
  public:
   DeviceWork(NcclGroup& group, uint64_t number, bool blocks) : group_(group), number_(number), blocks_(blocks) {}
@@ -115,9 +115,9 @@ Description NcclGroup::described(const char* op, const DLTensor& tensor, const s
   return d;
 }
 
-// Called after a failure, once the communicator is stopped: waits until no operation on the group's own stream touches
-// its buffers. A further error of the device is ignored, because the failure says more. A device that does not answer
-// is not waited for.
+// Called after a failure, when the communicator is stopped. Waits until no operation on the group's own stream touches
+// its buffers. A further error of the device is ignored, because the failure says more. It does not wait for a device
+// that does not answer.
 void NcclGroup::let_own_stream_end() noexcept {
   try {
     const gpu::Event end = watch_->take_event();
@@ -129,7 +129,7 @@ void NcclGroup::let_own_stream_end() noexcept {
   }
 }
 
-// Runs body(checks), which throws if this rank's arguments are wrong. That ends the operation on all ranks.
+// Runs body(checks), which throws if this rank's arguments are wrong. The exception ends the operation on all ranks.
 template <class Body>
 void NcclGroup::checked(const Description& what, const DLTensor& tensor, const Body& body) {
   try {
@@ -151,7 +151,7 @@ sdk::Work* NcclGroup::on_device(Description what, const sdk::CollectiveCall& cal
   const double timeout_s = call.timeout_s > 0 ? call.timeout_s : options_.timeout_s;
   const gpu::Stream stream = call.stream ? static_cast<gpu::Stream>(call.stream) : own_;
   const gpu::Event event = watch_->take_event();
-  // Must precede the NCCL call, which may wait for the others; the watch finds out meanwhile which rank is missing.
+  // This precedes the NCCL call, which may wait for other ranks: meanwhile the watch finds out which rank is missing.
   const uint64_t number = watch_->started(std::move(what), timeout_s);
   try {
     communicator_->enqueue([&](ncclComm_t comm) { body(comm, stream); }, after(timeout_s + kPatience_s));

@@ -1,5 +1,5 @@
-// The side channel: a group of the transport that this one wraps. It carries data in host memory, and knows which ranks
-// are late or gone.
+// The side channel: a group of a transport for host memory, which this transport wraps. It carries data in host memory,
+// and knows which ranks are late or gone.
 #pragma once
 
 #include <memory>
@@ -28,7 +28,7 @@ class Side : public sdk::InnerGroup {
     return child ? std::make_unique<Side>(std::move(child)) : nullptr;
   }
 
-  // The value `mine` of every rank, by rank; blocks.
+  // Returns the values `mine` of every rank, in the order of the ranks. Blocks.
   std::vector<int64_t> all_gather(const std::vector<int64_t>& mine, const char* label, double timeout_s) const {
     std::vector<int64_t> all(mine.size() * static_cast<size_t>(world_size()));
     const std::vector<int64_t> counts(static_cast<size_t>(world_size()), static_cast<int64_t>(mine.size()));

@@ -6,13 +6,13 @@ namespace tessera::nccl {
 namespace {
 
 constexpr std::chrono::microseconds kWatchPause{200};
-// Separates operation, timeout and label in the labels of the side channel. Only the label, which comes last, may
-// contain it.
+// Separates operation, timeout and label in the labels that the side channel gets. Only the label, which comes last,
+// may contain this character.
 constexpr char kSeparator = '|';
-// How long the others may take to report that they are present, once an operation is late.
+// The time in which the other ranks must answer after an operation is late; those that do not are blamed.
 constexpr double kBlame_s = 0.5;
 
-// A label that is not an operation: it only asks whether the side channel already knows of a failure.
+// A label for a call that only asks if the side channel already knows of a failure.
 constexpr const char* kProbe = "probe";
 
 double seconds_until(Clock::time_point deadline) {
@@ -25,7 +25,7 @@ int64_t hash(const std::string& text) {  // FNV-1a
   return static_cast<int64_t>(h);
 }
 
-// Every rank detects this by itself, so nobody has to be told.
+// Ranks started different operations. Every rank detects this by itself, so no rank has to tell the others.
 class Disagreement : public sdk::Failure {
   using Failure::Failure;
 };
@@ -105,7 +105,7 @@ void Watch::fail(tsr_code code, const std::string& text, const char* tell, int32
   }
   if (tell) side_->abort(tell);
   auto failure = std::make_unique<sdk::Failure>(code, text, rank);
-  // must precede the report here, because a caller that hears of the failure may free the buffers
+  // This precedes the report, because a caller that learns of the failure may free its buffers.
   if (!communicator_.stop(*failure)) {
     std::ostringstream more;
     more << text << "; ncclCommAbort did not return within " << communicator_.patience_s()
@@ -121,7 +121,7 @@ void Watch::fail(tsr_code code, const std::string& text, const char* tell, int32
 
 void Watch::abort(const char* reason) {
   fail(TSR_CANCELLED, name_ + ": aborted by this rank: " + reason, reason);
-  side_->abort(reason);  // tells others of an earlier failure that was not sent to them
+  side_->abort(reason);  // an earlier failure may not have been sent to the other ranks
 }
 
 void Watch::run() {
@@ -233,7 +233,7 @@ std::string Watch::retold(std::string text) const {
 // Fails, and names the ranks that do not answer.
 void Watch::blame(tsr_code code, const std::string& otherwise) const {
   try {
-    side_->all_gather({0}, "who is there", kBlame_s);  // not a label of an operation, so it is not rewritten
+    side_->all_gather({0}, "who is there", kBlame_s);  // retold() does not rewrite this label
   } catch (const sdk::Failure& failure) {
     throw sdk::Failure(code, retold(failure.what()), failure.rank());
   }

@@ -15,7 +15,7 @@
 
 namespace tessera::nccl {
 
-// One operation, as all ranks compare it.
+// The description of an operation that ranks compare.
 struct Description {
   std::string op;     // such as "all_reduce"
   std::string label;  // the caller's label; may be empty
@@ -33,22 +33,23 @@ class Watch {
   ~Watch();
   Watch(const Watch&) = delete;
 
-  // Called before an operation is enqueued: from now on the others are asked, and its time runs. Returns its number.
+  // Called before an operation is enqueued. The other ranks are then asked about it, and its timeout begins. Returns
+  // its number.
   uint64_t started(Description what, double timeout_s);
-  // Called once the operation is enqueued; it is done when the event is reached. Always follows started(), unless
-  // fail() does.
+  // Called when the operation is enqueued; it is done when the event is reached. After started(), either this or fail()
+  // is called.
   void enqueued(uint64_t number, gpu::Event event);
   // Blocks until the operation is done on the device; throws the reason if it will not be.
   void wait(uint64_t number);
-  // Call after a failure elsewhere: throws an error that happened here before it, if any.
+  // Called after another rank's failure. Throws the error of this rank that caused it, if there is one.
   void ask_why();
-  // Throws the first failure, if there was one; waits for one that is being reported.
+  // Throws the first failure, if there is one. Waits for a failure that is being reported.
   void check();
-  // The same without waiting.
+  // Does the same without waiting.
   void status();
-  // The first failure counts. If `tell` is not null, the other ranks are told of it first, because ending operations
-  // here may take time. Once this returns, wait() and check() throw the failure. By then the communicator was stopped,
-  // or NCCL did not return, which the text then says.
+  // Sets the failure, unless there was an earlier one. If `tell` is not null, the other ranks are told first, because
+  // ending operations here may take time. When this returns, wait() and check() throw the failure, and the communicator
+  // is stopped; if NCCL did not return in time, the text says so.
   void fail(tsr_code code, const std::string& text, const char* tell, int32_t rank = -1);
   void fail(const sdk::Failure& failure) { fail(failure.code(), failure.what(), failure.what(), failure.rank()); }
   void abort(const char* reason);
@@ -79,7 +80,7 @@ class Watch {
   std::deque<gpu::Event> free_events_;
   uint64_t started_ = 0, enqueued_ = 0, done_ = 0;
   bool closing_ = false;
-  // operations that end from now on may have been ended by the abort, so they do not count as done
+  // While it is set, operations do not count as done, because the abort may have ended them.
   bool failing_ = false;
   std::unique_ptr<sdk::Failure> failure_;  // set once the communicator was stopped
   std::thread thread_;

@@ -1,4 +1,4 @@
-// The address on which a rank listens, as it is sent and stored.
+// The address on which a rank listens, in the form in which it is sent and stored.
 #pragma once
 
 #include <array>

@@ -11,15 +11,16 @@
 namespace tessera::tcp {
 namespace {
 
-// Bytes per call: large enough to be cheap, small enough that sending and receiving take turns. Data copied into shared
-// memory lies in this processor's cache until the other side copies it out, so smaller pieces keep both sides busy.
+// The most bytes per call: large enough to be cheap, small enough that sending and receiving take turns. Data copied to
+// shared memory is in this processor's cache until the other side copies it out, so smaller pieces keep both sides
+// busy.
 constexpr size_t kSocketSlice = size_t{1} << 20;
 constexpr size_t kMemorySlice = size_t{32} << 10;
 constexpr size_t kFetchSlice = size_t{8} << 20;
-// The smallest piece that is lent: smaller ones are copied twice faster than lent.
+// The smallest piece that is lent. Two copies of a smaller one take less time than lending it.
 constexpr size_t kLeastLoan = size_t{512} << 10;
 
-// Shortens the pieces to `most` bytes together.
+// Shortens the pieces to at most `most` bytes in all.
 size_t cut(iovec* pieces, size_t count, size_t most) {
   size_t kept = 0;
   for (; kept < count && most > 0; ++kept) {
@@ -53,7 +54,7 @@ ssize_t Channel::send(iovec* pieces, size_t count, const iovec* for_it_alone) {
   return sendmsg(data(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-// Sends either without a loan, or the bytes before it and then the loan.
+// Sends bytes of the pieces; if one can be lent, only the bytes before it, and then the loan.
 ssize_t Channel::send_to_memory(iovec* pieces, size_t count, const iovec* for_it_alone) {
   if (ended_) {
     errno = EPIPE;
@@ -105,8 +106,8 @@ void Channel::renounce() const noexcept {
   if (memory_) memory_.state().renounced[lower_ ? 0 : 1].store(1);
 }
 
-// Tells the other side if it sleeps until this happens. The counter was stored before this check, and a sleeper
-// announces itself before it checks the counter, so at least one of them sees the other.
+// Wakes the other side if it sleeps until this happens. The counter was stored before this check, and a sleeper
+// announces itself before it checks the counter, so at least one of the two sees the other.
 ssize_t Channel::moved(size_t bytes, uint32_t what) {
   if (bytes == 0 || bytes == kRingDamaged) {
     errno = bytes == 0 ? EAGAIN : EBADMSG;
@@ -114,7 +115,7 @@ ssize_t Channel::moved(size_t bytes, uint32_t what) {
   }
   if ((its_->wants.load() & what) != 0) {
     its_->wants.store(0);
-    // A full socket has already rung, and a socket whose other end is gone needs no bell.
+    // If the socket is full, the bell has already rung; if the other end is gone, nobody needs it.
     const char ring = 0;
     [[maybe_unused]] const ssize_t rung = ::send(data(), &ring, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
   }
@@ -136,7 +137,7 @@ bool Channel::sleeps(uint32_t wants, pollfd* where) {
   return !there;
 }
 
-// Bytes that are not read now wake the next sleep.
+// Reads the bytes that rang the bell. Bytes left in the socket would end the next sleep at once.
 void Channel::wake(bool rung) {
   if (!memory_) return;
   mine_->wants.store(0, std::memory_order_relaxed);

@@ -1,11 +1,10 @@
 // Moves data to and from one other rank: a stream of bytes, through a socket or through memory shared by both.
 //
 // With shared memory the socket carries no data. It shows when the other rank is gone, and serves as a bell: a rank
-// that
-// sleeps says so in the memory, and the other then writes one byte to the socket.
+// that sleeps says so in the memory, and the other then writes one byte to the socket.
 //
 // Large pieces are lent if the other process may read this one's memory. They count as sent, but must not change until
-// settled().
+// settled() returns true.
 #pragma once
 
 #include <sys/types.h>
@@ -21,12 +20,11 @@ namespace tessera::tcp {
 class Channel : public sdk::PairLink {  // used by sdk::PairEngine
  public:
   static constexpr const char* kName = "tcp";
-  // Copies past the cache. Most of the data would have left it before it is read, and would evict the other ranks'
-  // data.
+  // Copies past the cache. Most of the data would leave the cache before it is read, and would evict other ranks' data.
   static void copy_much(char* to, const char* from, size_t bytes) { copy_past_cache(to, from, bytes); }
 
   Channel() = default;
-  // `lower`: this rank is lower than the other.
+  // `lower`: true if this rank is lower than the other.
   Channel(Link link, SharedMemory memory, bool lower);
 
   bool shares_memory() const { return static_cast<bool>(memory_); }
@@ -38,8 +36,8 @@ class Channel : public sdk::PairLink {  // used by sdk::PairEngine
   bool settled() { return !memory_ || writer_.settled(); }
   void renounce() const noexcept;
 
-  // If memory is shared, announces the wish, so that the rank that fulfils it rings. Returns false if nothing was
-  // announced.
+  // If memory is shared, announces the events in `wants`, so that the other rank rings when it causes one. Returns
+  // false if nothing was announced.
   bool sleeps(uint32_t wants, pollfd* where);
   void wake(bool rung);
   bool ended() const { return ended_; }

@@ -13,7 +13,7 @@ namespace tessera::tcp {
 #ifdef __SSE2__
 
 void copy_past_cache(char* to, const char* from, size_t bytes) {
-  constexpr size_t kLine = 64;  // lines are streamed whole; a partial line would have to be read first
+  constexpr size_t kLine = 64;  // only whole cache lines are streamed; a partial line would have to be read first
   const size_t head = std::min(bytes, (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine);
   std::memcpy(to, from, head);
   const size_t end = head + (bytes - head) / kLine * kLine;

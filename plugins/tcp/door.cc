@@ -10,7 +10,7 @@ using boost::system::error_code;
 
 constexpr std::chrono::milliseconds kPatience{5000};  // limit for a connection that has not proved itself
 constexpr Mac kRefusal{};                             // sent in place of a proof, which is never all zeros
-constexpr size_t kMaxInside = 256;                    // bound on strangers examined at once
+constexpr size_t kMaxInside = 256;                    // the most strangers that are examined at once
 constexpr int kMaxLogged = 100;
 
 // Thrown inside examine() if the caller is a stranger.
@@ -86,7 +86,7 @@ Task<> Door::accept_all() {
     error_code error;
     co_await acceptor_.async_accept(*socket, from, asio::redirect_error(use_awaitable, error));
     if (error == asio::error::operation_aborted || !acceptor_.is_open()) co_return;
-    if (error) {  // out of descriptors, or the caller is gone; others may still come
+    if (error) {  // there are no descriptors left, or the caller is gone; others may still come
       asio::steady_timer pause(acceptor_.get_executor(), std::chrono::milliseconds(20));
       co_await pause.async_wait(asio::redirect_error(use_awaitable, error));
     } else if (options_.token.empty() && !from.address().is_loopback()) {
@@ -108,7 +108,7 @@ void Door::make_room() {
   inside_.pop_front();
 }
 
-// Hears the guest's hello and its proof that it knows the token; returns the proof that this side does.
+// Reads the guest's hello and its proof that it knows the token. Returns this side's proof.
 Task<Mac> Door::proof_of(std::shared_ptr<TcpSocket> socket, Hello& hello) {
   const Cutoff cutoff(socket, kPatience);
   co_await asio::async_read(*socket, asio::buffer(&hello, sizeof(hello)), use_awaitable);
@@ -132,8 +132,8 @@ Task<> Door::examine(std::shared_ptr<TcpSocket> socket, Endpoint from) {
   Hello hello;
   try {
     const Mac mine = co_await proof_of(socket, hello);
-    // The guest is admitted now, so the door must not close this connection to make room. It takes itself for admitted
-    // as soon as it has this side's proof. These few bytes fit into a new connection's buffer.
+    // The guest is admitted now, so the door must not close this connection to make room: the guest considers itself
+    // admitted as soon as it has this side's proof. These few bytes fit into a new connection's buffer.
     inside_.remove(socket);
     co_await asio::async_write(*socket, asio::buffer(mine), use_awaitable);
   } catch (const Stranger& stranger) {
@@ -169,7 +169,7 @@ Task<> knock(TcpSocket& socket, std::string token, Hello hello, Address called, 
   if (proving) proving();
   co_await asio::async_write(socket, asio::buffer(mine), use_awaitable);
   Mac its{};
-  // If the other side dies here, or drops this guest, it ends the connection without a message; a retry may succeed.
+  // If the other side dies here, or drops this guest, the connection ends without a message, and a retry may succeed.
   co_await asio::async_read(socket, asio::buffer(its), use_awaitable);
   if (its == kRefusal) {
     sdk::fail(TSR_PERMISSION_DENIED, "tcp: rank ", hello.target, " refused rank ", hello.rank,

@@ -57,7 +57,7 @@ class Door {
   Endpoint endpoint() const { return acceptor_.local_endpoint(); }
   // Calls `visit`, from the io_context, for everyone who knows the token. The door must outlive the io_context's run.
   void open(Visit visit);
-  // So many more guests than strangers are examined at once.
+  // Guests that are expected may be examined in addition to kMaxInside strangers.
   void expect(size_t guests) { expected_ = guests; }
   void close();
   void refuse(const Endpoint& who, const std::string& why);  // logs; the caller drops the connection
@@ -73,18 +73,19 @@ class Door {
   Visit visit_;
   std::list<std::shared_ptr<TcpSocket>> inside_;  // being examined, oldest first
   size_t expected_ = 0;
-  int refused_ = 0;  // number so far
+  int refused_ = 0;  // number of guests refused so far
 };
 
 // The caller's side: connects directly or through a proxy, as `proxied` says. Throws boost::system::system_error.
 Task<> call(TcpSocket& socket, Route route, Proxied proxied);
-// Then proves itself to the listener at `called`. Throws Failure(TSR_PERMISSION_DENIED) if the other side does not
-// accept the token or does not know it, and boost::system::system_error if it does not talk. Calls `proving` before it
-// sends its proof: from then on the other side may admit it, so it should not give up soon.
+// Proves itself to the listener at `called`, after call(). Throws Failure(TSR_PERMISSION_DENIED) if the other side does
+// not accept the token or does not know it, and boost::system::system_error if it does not answer. Calls `proving`
+// before it sends its proof: after that the other side may admit it, so it should not give up soon.
 Task<> knock(TcpSocket& socket, std::string token, Hello hello, Address called, std::function<void()> proving = {});
 
-// How long a caller waits for an answer, and for the answer to its proof. The latter takes a machine with many more
-// ranks than processors a while, and a caller that gives up then leaves the other side with a dead connection.
+// How long a caller waits for an answer, and for the answer to its proof. The second limit is longer: the answer is
+// slow if there are many more ranks than processors, and a caller that gives up then leaves the other side with a dead
+// connection.
 inline constexpr std::chrono::milliseconds kCallFor{5000}, kProveFor{60000};
 
 }  // namespace tessera::tcp

@@ -18,9 +18,9 @@ using boost::system::error_code;
 using std::chrono::milliseconds;
 using SocketPtr = std::shared_ptr<TcpSocket>;
 
-// Send buffer between two ranks of one machine: large enough that the sender need not wait for the receiver's turn,
-// small enough that data on its way stays in the cache. By default the kernel queues megabytes, which takes twice the
-// time (docs/tcp.md). The kernel doubles the value for its own bookkeeping.
+// Bytes of the send buffer between two ranks of one machine: large enough that the sender need not wait for the
+// receiver's turn, small enough that data on its way stays in the cache. By default the kernel queues megabytes, which
+// takes twice the time (docs/tcp.md). The kernel doubles the value for its own bookkeeping.
 constexpr int kLoopbackSendBuffer = 256 << 10;
 
 bool stays_on_this_machine(const TcpSocket& socket) {
@@ -31,8 +31,8 @@ bool stays_on_this_machine(const TcpSocket& socket) {
   return !gone && hosts_of({to_address(here), to_address(there)})[1] == 0;
 }
 
-// From here on the engine owns the descriptor. Data is sent at once. A vanished machine is noticed when sent data stays
-// unacknowledged for the group's timeout.
+// Releases the descriptor to the engine, with options set: data is sent at once, and a vanished machine is noticed when
+// sent data stays unacknowledged for the group's timeout.
 Fd take(TcpSocket& socket, double timeout_s) {
   error_code ignored;
   socket.set_option(asio::ip::tcp::no_delay(true), ignored);
@@ -70,12 +70,12 @@ struct MeshBuilder::Impl {
 
   void keep(int32_t rank, Purpose purpose, TcpSocket& socket) {
     Fd& place = purpose == Purpose::kData ? links[rank].data : links[rank].control;
-    const bool again = static_cast<bool>(place);  // the caller has given up its first call
+    const bool again = static_cast<bool>(place);  // the caller gave up an earlier call
     place = take(socket, options->timeout_s);
     if (!again && --missing == 0) io.stop();
   }
 
-  // Sends everybody's address. A rank that did not get it whole calls again, and one that did will connect.
+  // Sends everybody's address. A rank that did not get all of it calls again; a rank that got it connects.
   Task<> teach(SocketPtr socket) {
     error_code gone;
     const std::vector<Address>& all = options->members.addresses;
@@ -118,7 +118,7 @@ struct MeshBuilder::Impl {
       Route route{.to = where, .caller = caller, .called = called};
       co_await tcp::call(*socket, route, options->proxied);
       co_await knock(*socket, token, hello, route.to, [&] { cutoff.emplace(socket, kProveFor); });
-      co_return socket->is_open();  // false if the time was over in this moment
+      co_return socket->is_open();  // false if the cutoff has just closed it
     } catch (const boost::system::system_error&) {
       co_return false;
     }
@@ -185,7 +185,7 @@ struct MeshBuilder::Impl {
   const MeshOptions* options = nullptr;
   std::vector<Link> links;
   int missing = 0;              // number of connections
-  std::vector<Address> learnt;  // by rank
+  std::vector<Address> learnt;  // addresses from the teacher, by rank
   std::exception_ptr error;
 };
 

@@ -17,12 +17,13 @@ struct MeshOptions {
   GroupId group{};
   int32_t rank = 0;
   Members members;
-  double timeout_s = 30;  // for messages, and limit for unacknowledged data
+  double timeout_s = 30;  // named in messages; also the limit for unacknowledged data
   std::chrono::steady_clock::time_point deadline;
   Proxied proxied;
 };
 
-// Listens from construction on, so that its address can be announced before anybody connects.
+// Connects a rank to the others. It listens as soon as it is made, so that its address can be announced before anybody
+// connects.
 class MeshBuilder {
  public:
   // Listens at `own`'s address and any port. Throws Failure(TSR_UNAVAILABLE) if that is impossible.

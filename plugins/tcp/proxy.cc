@@ -11,11 +11,12 @@ using asio::use_awaitable;
 using boost::system::error_code;
 using Time = std::chrono::steady_clock::time_point;
 
-// Bound on the bytes in flight in each direction, like a network's queues.
+// The most bytes in flight in each direction, like the queues of a network.
 constexpr size_t kOnTheWay = size_t{4} << 20;
 constexpr size_t kAtOnce = size_t{64} << 10;
 
-// Lets a task sleep until something has changed. A task checks first, which is safe because all tasks share a thread.
+// Lets a task sleep until something has changed. Because all tasks share a thread, nothing changes between a task's
+// check and its sleep.
 class Bell {
  public:
   explicit Bell(const asio::any_io_executor& executor) : timer_(executor) {}
@@ -37,14 +38,14 @@ struct Packet {
 
 }  // namespace
 
-// A connection through the proxy: ends[0] called, ends[1] was called.
+// A connection through the proxy. ends[0] is the caller, and ends[1] was called.
 struct Proxy::Line {
   // The bytes from one side to the other.
   struct Direction {
     explicit Direction(const asio::any_io_executor& executor) : news(executor), room(executor) {}
     std::deque<Packet> queue;
-    size_t bytes = 0;   // number of bytes in it
-    bool over = false;  // this side sends nothing more
+    size_t bytes = 0;   // number of bytes in the queue
+    bool over = false;  // true if this side sends nothing more
     Bell news, room;
   };
 
@@ -152,7 +153,7 @@ Task<> Proxy::read(std::shared_ptr<Line> line, int from) {
   said.news.ring();
 }
 
-// Writes to the other side when the delay has passed.
+// Writes each packet to the other side when its delay has passed.
 Task<> Proxy::write(std::shared_ptr<Line> line, int from) {
   TcpSocket& to = *line->ends[1 - from];
   Line::Direction& said = line->said[from];

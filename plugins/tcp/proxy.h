@@ -2,7 +2,7 @@
 // and leaves them half open. Ranks call each other through it if their transport has the option proxy=ADDRESS:PORT, and
 // name the destination at the beginning of each connection.
 //
-// It carries bytes without interpreting them. Both directions of a connection are treated alike.
+// The proxy does not interpret the bytes. It treats both directions of a connection alike.
 #pragma once
 
 #include <chrono>
@@ -41,7 +41,7 @@ class Proxy {
   void set(Between ranks, Way way);
   // Ends connections with a reset on both sides, also new ones until set() is called.
   void cut(Between ranks);
-  // Lets nothing pass any more without telling anybody: connections are half open.
+  // Lets no further bytes pass and tells nobody, so that connections are half open.
   void hold(Between ranks);
 
  private:
@@ -61,7 +61,7 @@ class Proxy {
   static Task<> write(std::shared_ptr<Line> line, int from);
 
   asio::ip::tcp::acceptor acceptor_;
-  std::vector<Rule> rules_;  // the last matching one counts
+  std::vector<Rule> rules_;  // the last rule that matches counts
   std::list<std::weak_ptr<Line>> lines_;
 };
 

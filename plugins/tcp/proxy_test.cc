@@ -12,7 +12,7 @@ using std::chrono::milliseconds;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A proxy with its own thread.
+// A proxy that runs in a thread of its own.
 class RunningProxy {
  public:
   RunningProxy() : thread_([this] { io_.run(); }) {}
@@ -93,7 +93,7 @@ TEST(HalfOpenConnection, NamesThePeerAtTheDeadline) {
   }
 }
 
-// A caller proves itself to the rank it calls, so a proxy in between changes nothing.
+// A caller proves itself to the rank that it calls, so a proxy between them makes no difference.
 TEST(Proxied, AStrangerIsRefusedAllTheSame) {
   RunningProxy proxy;
   TestHost host;

@@ -18,7 +18,7 @@ using asio::use_awaitable;
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
-// A message from rank 0 to the ranks that have arrived: this header, then `bytes` bytes.
+// A message from rank 0 to the ranks that have arrived: a Notice, then `bytes` bytes.
 enum class NoticeKind : uint32_t {
   kWaiting = 1,  // text to report if the deadline passes now: the ranks that have not arrived
   kMet = 2,      // the group's id, then one Address per rank, or only the teacher's
@@ -28,12 +28,13 @@ struct Notice {
   uint32_t magic = 0x4e525354;  // "TSRN"
   NoticeKind kind = NoticeKind::kWaiting;
   uint32_t bytes = 0;
-  int32_t at_fault = -1;  // sdk::Blame::rank of a text
+  int32_t at_fault = -1;  // sdk::Blame::rank, if the message is a text
 };
-// Before its deadline, a waiting rank asks by one byte for the missing ranks. Rank 0 answers with kWaiting.
+// Shortly before its deadline, a waiting rank sends one byte to ask for the missing ranks. Rank 0 answers with
+// kWaiting.
 constexpr std::chrono::seconds kAsksBefore{1};
 constexpr milliseconds kAsksEvery{100};
-// Time for the last notice, which all ranks that are not stopped take at once.
+// Time to send the last notice. All ranks that are not stopped read it at once.
 constexpr std::chrono::seconds kFarewell{2};
 constexpr uint32_t kMaxNotice = sizeof(GroupId) + kMaxRanks * sizeof(Address);
 
@@ -74,7 +75,7 @@ std::vector<Endpoint> find_masters(const RendezvousOptions& options) {
   return masters;
 }
 
-// Common to both sides: a task on an io_context, with a deadline.
+// The common base of both sides: tasks on an io_context, with a deadline.
 class Side {
  public:
   explicit Side(const RendezvousOptions& options) : options_(options), masters_(find_masters(options)) {}
@@ -82,13 +83,13 @@ class Side {
   Side& operator=(const Side&) = delete;
 
  protected:
-  // Starts a further task for run(); an exception of `task` ends it.
+  // Starts another task for run(). An exception of `task` ends run().
   void spawn(Task<> task) {
     asio::co_spawn(io_, std::move(task), [this](const std::exception_ptr& error) {
       if (error) stop(error);
     });
   }
-  // Runs until stop(), or until the deadline (then returns false).
+  // Runs until stop(); returns false if the deadline passes first.
   bool run() {
     io_.run_until(options_.deadline);
     if (error_) std::rethrow_exception(error_);
@@ -194,7 +195,7 @@ class Master : Side {
     tell(seat, notice(NoticeKind::kWaiting, who_is_missing()));
   }
 
-  // A guest only asks. The end of the connection means that it is gone.
+  // Reads a guest's questions. If the connection ends, the guest is gone.
   Task<> watch(int32_t rank, SeatPtr seat) {
     char question;
     error_code error;
@@ -226,7 +227,7 @@ class Master : Side {
   }
 
   // The answer is the same for all ranks, whichever deadline comes first. A guest whose deadline came a moment earlier
-  // has left, but it is not the rank that all waited for.
+  // has left, but all ranks waited for another one.
   sdk::Blame who_is_missing() const {
     const std::vector<int32_t> never = list([&](size_t rank) { return !seen_[rank]; });
     if (!never.empty()) {
@@ -246,7 +247,8 @@ class Master : Side {
     return ranks;
   }
 
-  // Messages are sent whole, and only the newest matters. Nobody waits for a guest that does not read.
+  // Sends a message to a guest. Messages are sent whole, and a newer one replaces one that is not being sent yet. Other
+  // guests do not wait for one that does not read.
   void tell(const SeatPtr& seat, std::string message) {
     seat->next = std::move(message);
     if (std::exchange(seat->listening, true)) return;
@@ -279,7 +281,7 @@ class Master : Side {
 
   Meeting meeting_;
   std::vector<SeatPtr> arrived_;  // per rank; null if it is not connected
-  std::vector<bool> seen_;        // per rank: it was connected once
+  std::vector<bool> seen_;        // per rank: true if it was ever connected
   std::optional<Door> door_;
   Endpoint own_;
   std::string at_;

@@ -1,5 +1,5 @@
-// Lets ranks find each other: all knock at rank 0, which sends everybody's address to everybody, or in large groups the
-// address of one rank that knows the others (kToldByRank0).
+// Lets ranks find each other. All knock at rank 0, which sends each rank everybody's address, or in large groups the
+// address of one rank that will know the others (kToldByRank0).
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,7 @@ struct RendezvousOptions {
   std::string master_addr;  // host name or address of rank 0
   uint16_t master_port = 0;
   std::string token;      // empty: master_addr must be a loopback address
-  double timeout_s = 30;  // used in messages
+  double timeout_s = 30;  // named in messages
   std::chrono::steady_clock::time_point deadline;
   Proxied proxied;
   // Listens at this rank's own address, the one that reaches master_addr, and returns the port. Called at least once;
@@ -34,8 +34,8 @@ struct Meeting {
   Address teacher;
 };
 
-// Blocks until all ranks have met. On every rank, throws Failure(TSR_DEADLINE_EXCEEDED) that names the ranks that never
-// arrived.
+// Blocks until all ranks have met. If some never arrive, throws Failure(TSR_DEADLINE_EXCEEDED), which names them, on
+// every rank.
 Meeting meet(const RendezvousOptions& options);
 
 }  // namespace tessera::tcp

@@ -6,11 +6,11 @@
 namespace tessera::tcp {
 namespace {
 
-// Small messages may fill the ring up to here before it is worth checking whether the ring is empty.
+// Bytes that small messages may fill before it is worth checking if the ring is empty.
 constexpr size_t kNear = size_t{32} << 10;
 
-// Calls move(piece, at, bytes) for stretches that wrap neither in the ring nor in the pieces, from byte `from` of the
-// ring on.
+// Calls move(piece, at, bytes) for each contiguous stretch, which ends where the ring wraps or a piece ends. The first
+// one is at byte `from` of the ring.
 template <class Move>
 void stretches(const iovec* pieces, size_t bytes, uint64_t from, size_t capacity, Move&& move) {
   for (; bytes > 0; ++pieces) {

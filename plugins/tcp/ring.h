@@ -1,7 +1,7 @@
 // One direction of the memory that two ranks of a host share: a ring of bytes with one writer and one reader.
 //
-// Bytes of a large piece may stay in place: the writer lends the piece between two bytes of the ring, and the reader
-// fetches it from the writer's process (process.h) and returns it.
+// A large piece need not be copied to the ring: the writer lends it between two bytes of the ring, and the reader
+// fetches it from the writer's process (process.h) and gives it back.
 //
 // Either process may break at any time and write anything. Values from the other side are therefore checked against the
 // ring's bounds before use, and bytes are as untrusted as bytes from a network.
@@ -22,9 +22,10 @@ struct Loan {
   uint64_t bytes = 0;
 };
 
-// Counts of bytes and loans since the beginning. The writer's and the reader's counters are in separate cache lines.
+// The numbers of bytes and loans since the beginning. The writer's and the reader's counters are in separate cache
+// lines.
 struct RingState {
-  static constexpr uint64_t kLoans = 8;  // bound on loans in flight
+  static constexpr uint64_t kLoans = 8;  // the most loans in flight
 
   alignas(128) std::atomic<uint64_t> written{0};
   std::atomic<uint64_t> base{0};  // number of the byte at the beginning of the memory
@@ -46,7 +47,7 @@ class RingWriter {
   // `capacity` is a power of two.
   RingWriter(RingState* state, char* data, size_t capacity) : state_(state), data_(data), capacity_(capacity) {}
 
-  // Free bytes; 0 also if no further loan is possible; or kRingDamaged.
+  // Returns the number of free bytes, or kRingDamaged. It is also 0 if no further loan is possible.
   size_t room();
   // Writes bytes of the pieces, in order, as space permits and at most `most`. Returns the number of bytes, or
   // kRingDamaged.
@@ -73,7 +74,7 @@ class RingReader {
   RingReader() = default;
   RingReader(RingState* state, const char* data, size_t capacity) : state_(state), data_(data), capacity_(capacity) {}
 
-  // Available bytes up to the next loan, or kRingDamaged.
+  // Returns the number of available bytes up to the next loan, or kRingDamaged.
   size_t available();
   // Fills the pieces in order with available bytes, at most `most`. Returns the number of bytes, or kRingDamaged.
   size_t read(const iovec* pieces, size_t count, size_t most);

@@ -102,7 +102,7 @@ TEST(Ring, CountersThatCannotBeAreNoticed) {
   ring.state.taken = 1;
   EXPECT_EQ(ring.writer.room(), kRingDamaged);
   EXPECT_EQ(write(ring.writer, noise(2 * kCapacity), 0, 2 * kCapacity), kRingDamaged);
-  ring.state.base = 12345678901;  // any value points into the ring
+  ring.state.base = 12345678901;  // every value is a place in the ring
   ring.state.written = 100;
   EXPECT_EQ(read(ring.reader, bytes, 0, 100), 100u);
 }

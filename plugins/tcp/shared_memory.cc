@@ -26,7 +26,7 @@ constexpr uint64_t kMagic = 0x3130304d48535254;  // "TRSHM001"
 constexpr size_t kStateBytes = 4096;
 static_assert(sizeof(SharedState) <= kStateBytes);
 
-// The size of one ring: a rank's rings to all others of a host have this total size, within bounds per ring.
+// A rank's rings to all other ranks of its host have kAllRings bytes in all, within the bounds per ring.
 constexpr size_t kAllRings = size_t{4} << 20;
 constexpr size_t kLeastRing = size_t{32} << 10;
 constexpr size_t kMostRing = size_t{1} << 20;
@@ -44,7 +44,7 @@ struct Offer {
   uint64_t badge_address = 0;
   Nonce nonce{};  // written in the memory, and badge of its process
 };
-// The higher rank sends it: if it sees that memory, the value that it wrote there, and if it can read the process.
+// Sent by the higher rank: if it sees that memory, the nonce that it wrote there, and if it can read the process.
 struct Reply {
   uint32_t sees_it = 0;
   uint32_t reads_it = 0;
@@ -53,7 +53,7 @@ struct Reply {
   uint64_t badge_address = 0;
   Nonce nonce{};
 };
-// Sent by the lower rank: whether the nonce is there, and whether it can read the other's process.
+// Sent by the lower rank: if the nonce is there, and if it can read the other's process.
 struct Verdict {
   uint32_t shared = 0;
   uint32_t reads_it = 0;
@@ -190,7 +190,7 @@ class Handshake {
     return message;
   }
 
-  // A rank that has given up because of another one has told all others.
+  // If the peer gave up because of another rank, it has told all others why.
   [[noreturn]] void lost(int32_t peer, int error) const {
     const int notices = links_[at(peer)].control.get();
     sdk::NoticeSocket hears(notices);
@@ -217,7 +217,7 @@ class Handshake {
   const std::vector<Link>& links_;
   const SharingOptions& options_;
   std::vector<SharedMemory> shared_;
-  std::vector<Fd> files_;      // of memory made here, until the other side has opened it
+  std::vector<Fd> files_;      // files of memory made here, until the other side has opened them
   std::vector<bool> offered_;  // per lower rank
 };
 

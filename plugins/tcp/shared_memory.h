@@ -2,11 +2,11 @@
 //
 // The memory has no name: the lower rank makes it (memfd_create, mode 0600, sealed against any change of its size) and
 // tells the other, over their authenticated connection, where in /proc it can be opened. The kernel requires a
-// debugger's rights there, so another user's process cannot open it, and nothing is left behind whatever happens to the
+// debugger's rights there, so another user's process cannot open it. Nothing is left behind, whatever happens to the
 // two. If hosts only look alike (containers, process namespaces), something else or nothing is opened. Each side
-// therefore proves that it sees the same memory, by a random number written there and told over the connection.
+// therefore proves that it sees the same memory: it writes a random number there and sends it over the connection.
 //
-// The same exchange finds out whether the kernel lets one read the other's memory; if so, large pieces are lent.
+// The same exchange finds out if the kernel lets one process read the other's memory; if so, large pieces are lent.
 #pragma once
 
 #include <chrono>
@@ -22,12 +22,13 @@
 
 namespace tessera::tcp {
 
-// Lies before the rings' data, in its own page. Index 0 is the lower rank: its writing and its sleep.
+// Precedes the rings' data, in a page of its own. Index 0 belongs to the lower rank, which writes to ring 0.
 struct SharedState {
   uint64_t magic = 0;
   Nonce nonces[2]{};
   RingState rings[2];
-  // The events that the rank waits for while it sleeps: bits of Wake. A rank that causes one clears this and rings.
+  // The events that a rank waits for while it sleeps, as bits of Wake. The other rank clears this and rings when it
+  // causes one.
   struct alignas(128) Sleep {
     std::atomic<uint32_t> wants{0};
   } sleeps[2];
@@ -56,7 +57,7 @@ class SharedMemory {
   struct Lending {
     std::unique_ptr<Nonce> badge;  // this process's
     Process other;
-    bool lends = false;  // the other rank can read this process
+    bool lends = false;  // true if the other rank can read this process
   } lending;
   // `lower`: for the rank that made the memory.
   RingWriter writer(bool lower) const { return {&state_->rings[lower ? 0 : 1], data(lower ? 0 : 1), capacity_}; }
@@ -74,14 +75,15 @@ struct SharingOptions {
   int32_t rank = 0;
   bool enabled = true;
   bool single_copy = true;     // if the kernel allows it
-  std::vector<int32_t> hosts;  // per rank: only ranks with the same number try to share
+  std::vector<int32_t> hosts;  // per rank; only ranks with equal numbers try to share
   std::vector<int32_t> names;  // per rank, for messages
   double timeout_s = 30;       // for messages
   std::chrono::steady_clock::time_point deadline;
 };
 
-// The memory shared with each rank; empty if there is none, and data then uses the socket. Every rank of the group
-// calls this before any data is sent over the links. Throws Failure if a rank dies or does not answer in time.
+// Returns the memory shared with each rank; it is empty for ranks that share none, which use the socket. Every rank of
+// the group calls this before any data is sent over the links. Throws Failure if a rank dies or does not answer in
+// time.
 std::vector<SharedMemory> share_memory(const std::vector<Link>& links, const SharingOptions& options);
 
 }  // namespace tessera::tcp

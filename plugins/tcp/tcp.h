@@ -1,5 +1,5 @@
-// The TCP transport as a collective/1 component: connects ranks to groups; the SDK's engine does their operations over
-// channels.
+// The TCP transport as a collective/1 component. It connects ranks to groups, whose operations the SDK's engine does
+// over channels.
 #pragma once
 
 #include <memory>
@@ -28,11 +28,10 @@ struct Job {
   bool shm = true;
   bool single_copy = true;
   Proxied proxied;
-  std::shared_ptr<sdk::WaitedFor> waited;  // by rank in the group that connect() made
+  std::shared_ptr<sdk::WaitedFor> waited;  // indexed by rank in the group that connect() made
 };
 
-// Numbers for addresses, equal for equal addresses, from 0 in the order of ranks. All loopback addresses are one
-// machine.
+// Numbers the hosts of the addresses from 0, in the order of the ranks. All loopback addresses are one host.
 std::vector<int32_t> hosts_of(const std::vector<Address>& addresses);
 
 // Parses "127.0.0.1:7000"; unset for "". Throws Failure(TSR_INVALID_ARGUMENT).
@@ -65,10 +64,10 @@ class Group final : public sdk::PairGroup<Channel> {
 
 class Tcp final : public sdk::Collective {
  public:
-  // Options: spin_us, how long a waiting rank polls, while offering its processor to others, before it sleeps. shm:
-  // whether ranks of one host exchange data through shared memory. single_copy: whether they fetch large pieces from
-  // each other's memory, if the kernel allows it. proxy: ADDRESS:PORT of a proxy for all calls to other ranks, for
-  // experiments (proxy.h).
+  // Options: spin_us, how long a waiting rank polls, while offering its processor to others, before it sleeps; shm,
+  // true to let ranks of one host exchange data through shared memory; single_copy, true to let them fetch large pieces
+  // from each other's memory, if the kernel allows it; proxy, the ADDRESS:PORT of a proxy for all calls to other ranks,
+  // for experiments (proxy.h).
   explicit Tcp(const sdk::Setup& setup)
       : host_(setup.host),
         spin_us_(setup.options.number("spin_us", 50)),

@@ -64,7 +64,7 @@ TEST(DeadRank, IsNoticedByRanksThatNeverSleep) {
         finish(group.barrier(call("meeting")));
       },
       R"({"spin_us": 1e9})");
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(50));  // not only at the deadline
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(50));  // long before the deadline
   // A slow rank may still be in the barrier of the connection.
   for (int rank : {0, 2}) EXPECT_THAT(said.at(rank), HasSubstr("blames 1: tcp: rank 1 died during barrier ")) << rank;
 }
@@ -98,8 +98,7 @@ TEST(DeadRank, InTheMiddleOfALargeMessage) {
   }
 }
 
-// The bytes that it was about to send were still in its memory. (Another rank may still be in the barrier when it
-// dies.)
+// The bytes that the dead rank lent were still in its memory. (Another rank may still be in the barrier when it dies.)
 TEST(DeadRank, WhoseMessagesWereNotFetchedYet) {
   const auto said = in_processes(3, 20, [](sdk::Group& group) {
     std::vector<int32_t> ids(3000000), got(ids.size());
@@ -117,8 +116,8 @@ TEST(DeadRank, WhoseMessagesWereNotFetchedYet) {
   }
 }
 
-// Rank 1 cannot finish sending, because rank 2 takes nothing; it is therefore late in the operation that rank 0 waits
-// for.
+// Rank 1 cannot finish sending, because rank 2 receives nothing. So rank 1 is also late in the operation that rank 0
+// waits for.
 TEST(LateRank, IsNamedByThoseWhoWaitForOneThatItHoldsUp) {
   const auto said = in_processes(3, 20, [](sdk::Group& group) {
     std::vector<float> weights(16 << 20);

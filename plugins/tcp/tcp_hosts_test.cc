@@ -1,4 +1,4 @@
-// Decides which ranks share a machine, by their addresses.
+// Tests how the transport decides, by addresses, which ranks share a machine.
 #include <sys/socket.h>
 
 #include <functional>
@@ -15,7 +15,7 @@ using testing::ElementsAre;
 
 std::vector<int32_t> hosts(const std::vector<std::string>& ips) {
   std::vector<Address> addresses;
-  uint16_t port = 1000;  // tells nothing about the machine
+  uint16_t port = 1000;  // says nothing about the machine
   for (const std::string& ip : ips) addresses.push_back(to_address({asio::ip::make_address(ip), port++}));
   return hosts_of(addresses);
 }
@@ -36,7 +36,7 @@ TEST(Hosts, AreKnownToConnectedRanksAndTheirSubgroups) {
   });
 }
 
-// True for connections inside one machine; elsewhere the kernel chooses better.
+// The small send buffer is only for connections inside one machine; elsewhere the kernel chooses better.
 TEST(Mesh, LittleQueuesUpBetweenRanksOfOneMachine) {
   TestHost host;
   const Address anywhere = to_address({asio::ip::make_address("127.0.0.1"), 0});

@@ -75,7 +75,7 @@ void use(sdk::Group& group) {
 TEST(ManyRanks, ExchangeInRounds) { with_groups(kWorld, use); }
 TEST(ManyRanks, ExchangeInRoundsOverSockets) { with_groups(kWorld, use, R"({"shm": false})"); }
 
-// A header of 64 bytes and 4 bytes of data go only to those who get something.
+// A header of 64 bytes and 4 bytes of data go only to ranks that get data.
 TEST(ManyRanks, SendNothingToThoseForWhomTheyHaveNothing) {
   with_groups(kWorld, [](sdk::Group& group) {
     const uint64_t before = group.bytes_sent();
@@ -86,7 +86,7 @@ TEST(ManyRanks, SendNothingToThoseForWhomTheyHaveNothing) {
     EXPECT_EQ(group.bytes_sent() - before, 68 * called);
     const uint64_t then = group.bytes_sent();
     finish(group.barrier(call("step")));
-    EXPECT_EQ(group.bytes_sent() - then, 64u * 5);  // rounds
+    EXPECT_EQ(group.bytes_sent() - then, 64u * 5);  // a header in each of 5 rounds
   });
 }
 
@@ -129,7 +129,7 @@ TEST(ManyRanks, NameTheLateOne) {
   }
 }
 
-// Nobody whom the first rank that is missing should have taught waits for its addresses longer than it may.
+// A missing rank also does not teach others. They do not wait for their addresses longer than the timeout.
 TEST(ManyRanks, NameTheOneThatNeverArrives) {
   TestHost host;
   const Where where{.world_size = kWorld, .timeout_s = 3};
@@ -143,7 +143,7 @@ TEST(ManyRanks, NameTheOneThatNeverArrives) {
   }
 }
 
-// Forks ranks that run `body`; returns the number of those that ended well.
+// Forks ranks that run `body`. Returns how many of them exited with 0.
 int fork_ranks(const Where& where, const std::function<void(sdk::Group&)>& body) {
   std::vector<pid_t> children;
   for (int rank = 0; rank < where.world_size; ++rank) {
@@ -170,7 +170,7 @@ int fork_ranks(const Where& where, const std::function<void(sdk::Group&)>& body)
   return well;
 }
 
-// A dead rank is noticed by each, not only at the deadline.
+// Each rank notices a dead rank long before the deadline.
 TEST(ManyRanks, NameTheDeadOne) {
   const auto start = std::chrono::steady_clock::now();
   const int well = fork_ranks({.world_size = kWorld, .timeout_s = 100}, [](sdk::Group& group) {
@@ -188,7 +188,7 @@ TEST(ManyRanks, NameTheDeadOne) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(50));
 }
 
-// After a barrier a rank says goodbye to its near ranks only. Others are still in it when it closes.
+// A rank that closes after a barrier tells only its near ranks. Others are still in the barrier.
 TEST(ManyRanks, CloseAfterABarrier) {
   for (int late = 0; late < 5; ++late) {
     with_groups(kWorld, [&](sdk::Group& group) {
@@ -198,7 +198,7 @@ TEST(ManyRanks, CloseAfterABarrier) {
   }
 }
 
-// All know at once that a rank is at fault if it closes while they go on.
+// If a rank closes while the others go on, all of them know at once that it is at fault.
 TEST(ManyRanks, MissTheOneThatClosedAfterABarrier) {
   const auto start = std::chrono::steady_clock::now();
   TestHost host;

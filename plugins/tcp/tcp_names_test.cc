@@ -1,4 +1,4 @@
-// Tests names that stand for addresses, limits of the machine, and proofs that are valid in only one place.
+// Tests lookups of host names, the limit on open files, and proofs that are valid for only one address.
 #include <sys/resource.h>
 
 #include <future>
@@ -46,7 +46,7 @@ TEST(Resolve, AddressesThatOthersReachComeFirst) {
 TEST(Resolve, ASilentNameServerDoesNotHoldTheRankUp) {
   std::promise<void> release;
   std::shared_future<void> released = release.get_future().share();
-  const auto over = std::make_shared<std::promise<void>>();  // the thread may be its last user
+  const auto over = std::make_shared<std::promise<void>>();  // the thread may outlive this function
   std::future<void> ended = over->get_future();
   const Outcome late = outcome([&] {
     resolve("node", in(0.1), [released, over](const std::string&) {

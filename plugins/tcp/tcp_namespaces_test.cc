@@ -1,4 +1,4 @@
-// Hosts that only look alike: ranks with one address but separate process namespaces, as in containers.
+// Tests hosts that only look alike: ranks with the same address in separate process namespaces, as in containers.
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
@@ -34,7 +34,7 @@ int in_namespace(bool own_proc, const std::function<int()>& body) {
   return result == kNotAllowed ? -1 : result;
 }
 
-// The number of ranks that this one shares memory with, plus 100 if its data is wrong; 99 if it fails.
+// Returns the number of ranks that this one shares memory with, plus 100 if data is wrong; 99 if it fails.
 int run_exchange(const Where& where, int rank) try {
   TestHost host;
   const auto group = connect(host, where, rank);
@@ -52,7 +52,7 @@ int run_exchange(const Where& where, int rank) try {
 class Namespaces : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(OwnProc, Namespaces, testing::Bool());
 
-// With a common /proc, memory can be shared. Process ids mean other processes there, so nothing is fetched.
+// With a common /proc, memory can be shared. A process id means another process there, so nothing is fetched.
 TEST_P(Namespaces, RanksExchangeWithWhatTheyCanProve) {
   const bool own_proc = GetParam();
   if (in_namespace(own_proc, [] { return 0; }) != 0) GTEST_SKIP() << "this user may not make namespaces";

@@ -1,4 +1,4 @@
-// Ranks of one host share memory: when they do, how it is proved, and what happens if they do not.
+// Tests shared memory of ranks of one host: when it is used, how it is proved, and the fallback to sockets.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -38,7 +38,7 @@ TEST(Shm, CanBeSwitchedOff) {
       R"({"shm": false})");
 }
 
-// If one rank cannot share, it uses sockets and the others share.
+// A rank that cannot share uses sockets, while the others share.
 TEST(Shm, OneRankMayDoWithout) {
   for (const int without : {0, 1, 2}) {
     TestHost host;
@@ -215,7 +215,7 @@ TEST(Channel, WhatIsLentStaysUntilItWasFetched) {
   EXPECT_EQ(poll(&bell, 1, 0), 0);
 }
 
-// A rank that gives up may reuse its memory; the other must not take its content for the data that was sent.
+// A rank that gives up may reuse its memory, so the other rank must not use what it fetches after that.
 TEST(Channel, WhatWasRenouncedIsNotBelieved) {
   Ends ends;
   if (!ends.lends) GTEST_SKIP() << "this kernel does not allow it";

@@ -1,4 +1,4 @@
-// Tests strangers that come to the rendezvous, and ranks that never do.
+// Tests strangers that connect to the rendezvous, and ranks that never arrive.
 #include <poll.h>
 
 #include <atomic>
@@ -36,7 +36,7 @@ std::string hello_text() {
   return {reinterpret_cast<const char*>(&hello), sizeof(hello)};
 }
 
-// Two ranks meet while `stranger` uses rank 0's port. Returns the log.
+// Lets two ranks meet while `stranger` connects to rank 0's port. Returns the log.
 std::string meet_beside(const std::function<void(uint16_t port)>& stranger) {
   TestHost host;
   Where where{.world_size = 2};
@@ -106,7 +106,7 @@ TEST(Stranger, WithoutTheTokenGetsNoProofOfIt) {
     say(fd, std::string(32, 'm'));
     got = recv(fd.get(), answer.data(), answer.size(), MSG_WAITALL);
   });
-  ASSERT_EQ(got, 32);  // a refusal, the same for all callers, instead of a proof
+  ASSERT_EQ(got, 32);  // a refusal in place of a proof, the same for all callers
   EXPECT_EQ(answer.substr(0, 32), std::string(32, '\0'));
   EXPECT_THAT(log, HasSubstr("it has another token"));
 }
@@ -124,7 +124,7 @@ TEST(Token, AWrongOneIsRefusedOnBothSides) {
   EXPECT_THAT(host.log(), HasSubstr("it has another token"));
 }
 
-// Answers like rank 0, and is gone before it has checked the caller's token.
+// Answers like rank 0, but closes the connection before it has checked the caller's token.
 void die_in_handshakes(uint16_t port, const std::atomic<bool>& done) {
   const Fd listener(socket(AF_INET, SOCK_STREAM, 0));
   const int on = 1;
@@ -234,7 +234,7 @@ TEST(Rendezvous, WorldSizesThatDiffer) {
 
 constexpr int32_t kManyRanks = 4096;
 
-// A guest that rank 0 has admitted.
+// Connects a guest, which rank 0 admits.
 Fd arrive(uint16_t port, int32_t rank, int receive_buffer) {
   asio::io_context io;
   TcpSocket socket(io, asio::ip::tcp::v4());
@@ -250,8 +250,9 @@ Fd arrive(uint16_t port, int32_t rank, int receive_buffer) {
   return Fd(socket.release());
 }
 
-// A list of thousands of missing ranks takes 20 KB. One guest does not read while hundreds arrive, which is more than
-// its connection buffers. Its messages are nevertheless whole, and the last one says why the ranks never met.
+// A list of thousands of missing ranks takes 20 KB. One guest does not read while hundreds of ranks arrive; its
+// messages would exceed the connection's buffers. They are nevertheless whole, and the last one says why the ranks
+// never met.
 TEST(Rendezvous, AGuestThatDoesNotListenIsToldInWholeSentences) {
   struct Head {
     uint32_t magic, kind, bytes, reserved;
@@ -272,7 +273,7 @@ TEST(Rendezvous, AGuestThatDoesNotListenIsToldInWholeSentences) {
   });
   ASSERT_TRUE(call_port(port));
   const Fd deaf = arrive(port, 1, 4096);
-  // On a slow machine fewer ranks come, and as many messages are sent.
+  // On a slow machine fewer ranks arrive before this deadline.
   const auto enough = Clock::now() + std::chrono::seconds(2);
   for (int32_t rank = 2; rank < 500 && Clock::now() < enough; ++rank) arrive(port, rank, 1 << 20);
   std::string last;

@@ -1,5 +1,5 @@
-// Tests the transport through its C functions. The duties of every transport are tested in tests/collective, also over
-// this one.
+// Tests the transport through its C functions. tests/collective tests the duties of every transport, including this
+// one.
 #include "tessera/sdk/wrapped.h"
 #include "testing.h"
 
@@ -32,7 +32,7 @@ TEST(Table, ConnectsAndExchanges) {
   for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.code, TSR_OK) << outcome.text;
 }
 
-// Each rank is late now and then.
+// Runs barriers in which each of the two ranks is sometimes late.
 void wait_for_each(sdk::Group& group, int rank) {
   for (int i = 0; i < 10; ++i) {
     if (i % 2 == rank) std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -40,7 +40,7 @@ void wait_for_each(sdk::Group& group, int rank) {
   }
 }
 
-// Holds in a group and in those split off it, whatever names the ranks have there.
+// The times are right in a group and in groups split off it, where ranks have other numbers.
 TEST(Table, TellsForWhomItHasWaited) {
   TestHost host;
   const Where where{.world_size = 2};

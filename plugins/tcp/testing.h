@@ -1,4 +1,4 @@
-// For the tests of this folder: a host that keeps the log, and ranks as threads.
+// Helpers for the tests of this folder: a host that keeps the log, and ranks as threads.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -54,7 +54,7 @@ inline Fd bound_socket(uint16_t port, bool listening) {
   return fd;
 }
 
-// Outside the range from which the system assigns ports.
+// Finds a free port outside the range from which the system assigns ports.
 inline uint16_t free_port() {
   std::random_device random;
   while (true) {
@@ -118,7 +118,7 @@ inline std::vector<Outcome> in_threads(const Where& where, const std::function<v
   return outcomes;
 }
 
-// The same with connected groups. Fails the test if a rank throws.
+// Does the same with connected groups. Fails the test if a rank throws.
 inline void with_groups(int world_size, const std::function<void(sdk::Group&)>& body,
                         const std::string& options = "{}") {
   TestHost host;

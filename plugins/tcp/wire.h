@@ -1,4 +1,4 @@
-// The messages on a connection besides operations: the caller's identity, and the proof that it may call.
+// The messages that open a connection: the caller's identity, and the proofs of both sides.
 //
 // Integers travel in native byte order (little endian on every supported machine; otherwise the magics would not
 // match). Everything read from the network has a fixed size, or a length checked against a bound.
@@ -21,8 +21,8 @@ using Mac = std::array<uint8_t, 32>;
 inline constexpr uint64_t kHelloMagic = 0x3230504354525354;  // "TSRTCP02"
 inline constexpr int32_t kMaxRanks = 4096;
 
-// The largest group to whose ranks rank 0 sends everybody's address. In larger ones it sends each rank the address of
-// another one, which has the list from a third: the list goes down a tree with two branches at each rank.
+// Up to this many ranks, rank 0 sends every rank everybody's address. In larger groups it sends each rank only its
+// teacher's address. The list goes down this tree, in which each rank teaches two others.
 inline constexpr int32_t kToldByRank0 = 16;
 constexpr int32_t teacher_of(int32_t rank) { return (rank - 1) / 2; }
 
@@ -35,16 +35,16 @@ struct Hello {
   Nonce nonce{};
   GroupId group{};  // zero for the rendezvous, when the group has no id yet
   Purpose purpose = Purpose::kRendezvous;
-  int32_t rank = 0;    // of the caller
+  int32_t rank = 0;    // the caller's rank
   int32_t target = 0;  // the rank being called
   int32_t world_size = 0;
-  int32_t port = 0;  // on which the caller listens for the mesh
+  int32_t port = 0;  // the port on which the caller listens for the mesh
   uint32_t reserved = 0;
 };
 static_assert(sizeof(Hello) == 64);
 
-// Precedes the hello if the connection goes through a proxy (proxy.h): its destination, and the two ranks, by their
-// ranks in the job.
+// Precedes the hello if the connection goes through a proxy (proxy.h): the destination, and the two ranks' numbers in
+// the job.
 struct Route {
   static constexpr uint64_t kMagic = 0x3130585054525354;  // "TSRTPX01"
   uint64_t magic = kMagic;

@@ -14,7 +14,7 @@ namespace tessera::tcp::simulation {
 class Fiber {
  public:
   explicit Fiber(std::function<void()> body) : body_(std::move(body)) {}
-  ~Fiber() = default;  // it must have ended, or never been entered
+  ~Fiber() = default;  // the body must have ended, or never been entered
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
@@ -28,7 +28,7 @@ class Fiber {
   void swap_exceptions();
 
   std::function<void()> body_;
-  emulator::Fiber inner_{size_t{512} << 10, true}, outer_{0, true};  // of the body, and of its caller
+  emulator::Fiber inner_{size_t{512} << 10, true}, outer_{0, true};  // the body's, and its caller's
   // The C++ runtime's record of exceptions in flight, which it keeps per thread.
   std::array<std::byte, 16> exceptions_{};
   bool ended_ = false;

@@ -1,4 +1,4 @@
-// The operations of a simulated job as one rank does them: makes the data it sends, and checks the data it gets.
+// Runs the operations of a simulated job on one rank: makes the data that it sends, and checks the data that it gets.
 #pragma once
 
 #include <deque>
@@ -11,12 +11,12 @@
 
 namespace tessera::tcp::simulation {
 
-// A number that depends on everything about a byte on its way: sender, receiver, operation, index.
+// The value of an element, which depends on its sender, receiver, operation and index.
 inline float number(size_t operation, int64_t from, int64_t to, int64_t index) {
   return static_cast<float>((static_cast<int64_t>(operation) * 31 + from * 7 + to * 3 + index) % 1000);
 }
 
-// Elements that `from` has for `to`; for an all_gather, for all.
+// The number of elements that `from` has for `to`, or in an all_gather for all.
 inline int64_t count_of(const Operation& operation, int from, int to) {
   return operation.elements * ((from + 2 * to) % 3) / 2;
 }
@@ -26,9 +26,9 @@ class Started {
  public:
   Started(sdk::Group& group, size_t index, const Operation& operation, const char* label);
   sdk::Work* work() const { return work_; }
-  // The first difference between the data that came and the data sent; empty if there is none.
+  // Describes the first difference between received and sent data; empty if there is none.
   std::string wrong() const;
-  // Overwrites the memory, so others must not use data that they read from now on.
+  // Overwrites the memory. Other ranks must not use data that they read after this.
   void scribble();
 
  private:

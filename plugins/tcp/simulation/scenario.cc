@@ -12,7 +12,8 @@ int64_t draw_elements(Random& random, bool tiny) {
   if (tiny) return static_cast<int64_t>(random.below(200));
   switch (random.below(32)) {
     case 0:
-      return static_cast<int64_t>(140000 + random.below(160000));  // large enough to be lent, and reduced in chunks
+      // Large enough to be lent, and to be reduced in chunks.
+      return static_cast<int64_t>(140000 + random.below(160000));
     case 1:
     case 2:
     case 3:
@@ -54,7 +55,7 @@ Scenario::Scenario(uint64_t seed_, bool in_rounds) : seed(seed_) {
   timeout_s = spin_us > 1e6 || random.one_in(2) ? 30 : 5;
   const bool tiny = random.one_in(3);
   weather = draw_weather(random, tiny, timeout_s);
-  if (spin_us > 1e6) {  // a waiting rank never sleeps, so it costs many steps
+  if (spin_us > 1e6) {  // a waiting rank never sleeps, so it takes many steps
     weather.tick = microseconds(500);
     weather.at_once = std::max(weather.at_once, size_t{64} << 10);
   }

@@ -28,7 +28,7 @@ struct Operation {
 };
 
 struct Scenario {
-  // `in_rounds`: operations take rounds even in these small groups.
+  // With `in_rounds`, operations take rounds even in these small groups.
   explicit Scenario(uint64_t seed, bool in_rounds = false);
   std::string describe() const;
 
@@ -41,14 +41,14 @@ struct Scenario {
   double timeout_s = 30;
   Weather weather;
   std::vector<Operation> operations;
-  size_t in_flight = 1;  // bound on operations in flight
+  size_t in_flight = 1;  // the most operations in flight
   Duration pause{};      // longest pause of a rank between operations
 
   Fault fault = Fault::kNone;
   int culprit = 0, other = 0;  // the rank at fault; the other end of a broken connection
-  bool early = false;          // while ranks connect
-  Duration when{};             // after the start, or after all have connected
-  Duration how_long{};         // of a stop; 0: forever
+  bool early = false;          // true if the fault happens while ranks connect
+  Duration when{};             // time of the fault after the start if `early`, otherwise after all have connected
+  Duration how_long{};         // duration of a stop; 0: forever
   size_t after = 0;            // operations before a rank leaves or disagrees
 };
 

@@ -22,7 +22,7 @@ struct Simulated final : sdk::PairGroup<Channel> {
 };
 
 struct Outcome {
-  std::optional<tsr_code> failed;  // unset: the rank did all it should
+  std::optional<tsr_code> failed;  // unset if the rank did everything that it should
   std::string text;
   int blamed = -1;  // a rank of the group
   bool ended = false;
@@ -220,7 +220,7 @@ class Simulation {
       case Fault::kKilled:
         return right && is(TSR_ABORTED) && says("died");
       case Fault::kStopped: {
-        // A rank that stood still is late itself, and considers the others late until it hears from them.
+        // A stopped rank is late itself, and considers the others late until it hears from them.
         const Duration most = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(scenario_.timeout_s));
         const bool may_be = scenario_.how_long == Duration{} || 2 * scenario_.how_long > most;
         return may_be && (right || odd);
@@ -234,7 +234,7 @@ class Simulation {
         return right && is(TSR_ABORTED) && says("closed its group");
       case Fault::kAborts:
         return right && says("enough") && is(odd ? TSR_CANCELLED : TSR_ABORTED);
-      case Fault::kDisagrees:  // an uninvolved rank may be done, and gone
+      case Fault::kDisagrees:  // a rank that is not involved may be done and gone
         return says("\"odd\"") && (is(TSR_INVALID_ARGUMENT) ? says("disagree") : says("closed its group"));
     }
     return false;

@@ -1,6 +1,6 @@
 // Runs the transport's engine under network conditions and faults drawn from seeds. To repeat one:
 //   tcp_simulation_test --seed 4711 [--rounds 1]
-// The options --seed FIRST --seeds COUNT run many others; --rounds 1: with operations in rounds.
+// The options --seed FIRST --seeds COUNT run many others; --rounds 1 runs operations in rounds.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -46,7 +46,7 @@ TEST(Long, SimulationInRounds) { simulate_all(1001, 10000, true); }
 // * 48222: the rank that was named was less far behind than another one.
 // * 19501, 85903, 100995: a rank waited in a later operation for data owed in an earlier one, and was blamed for the
 //   delay.
-// * 130724: a rank that had done its part of an operation before it left was said to have left earlier.
+// * 130724: a rank did its part of an operation and then left, but was said to have left before that.
 TEST(Simulation, Kept) {
   for (uint64_t seed : {197, 415, 488, 163, 541, 48222, 19501, 85903, 100995, 130724}) {
     EXPECT_EQ(simulate(seed).problem, "") << Scenario(seed).describe() << again(seed);

@@ -82,7 +82,7 @@ ssize_t wrapped_recvmsg(int fd, msghdr* message, int flags) {
   return World::current()->receive(fd, message->msg_iov, message->msg_iovlen);
 }
 
-// Lets no other rank run, because notices are sent under a lock.
+// No other rank runs during this call, because notices are sent under a lock.
 ssize_t wrapped_send(int fd, const void* data, size_t bytes, int flags) {
   if (!is_simulated(fd)) return real_send(fd, data, bytes, flags);
   const iovec piece{const_cast<void*>(data), bytes};

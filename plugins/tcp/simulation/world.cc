@@ -9,7 +9,7 @@ namespace tessera::tcp::simulation {
 namespace {
 
 constexpr size_t kLeastRoom = size_t{16} << 10;
-constexpr int64_t kMostSteps = 4000000;  // more steps are taken for an endless loop
+constexpr int64_t kMostSteps = 4000000;  // a job with more steps counts as an endless loop
 
 World*& current_world() {
   thread_local World* world = nullptr;
@@ -219,7 +219,7 @@ void World::reset_end(Connection& connection, int end, Time when) {
   remember(connection.ends[end].reset_at);
 }
 
-// Like Linux: a side that closes before it has read everything resets the connection, and loses what it has not sent.
+// As in Linux, a side that closes before it has read everything resets the connection, and its unsent data is lost.
 void World::close_end(Connection& connection, int end) {
   End& own = connection.ends[end];
   if (std::exchange(own.closed, true)) return;

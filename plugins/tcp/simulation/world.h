@@ -1,6 +1,6 @@
-// A simulated world for the transport's engine: ranks are fibers of one thread, time is a number, and the engine's
-// system calls (system_calls.cc) end here. Everything follows from a seed: which rank runs next, how long bytes travel,
-// how they are split. The engine is unchanged.
+// A simulated world for the transport's engine, which runs unchanged: ranks are fibers of one thread, time is a number,
+// and the engine's system calls (system_calls.cc) end here. A seed decides everything: which rank runs next, how long
+// bytes travel, how they are split.
 //
 // The network behaves like TCP in Linux. Data arrives whole and in order or not at all; a close is seen after the data;
 // a close with unread data is a reset; data that stays unacknowledged for long ends the connection.
@@ -45,12 +45,12 @@ class Random {
 };
 
 struct Weather {
-  Duration latency = microseconds(50);           // least delay
-  Duration jitter = microseconds(50);            // most additional delay
+  Duration latency = microseconds(50);           // the smallest delay
+  Duration jitter = microseconds(50);            // the largest additional delay
   Duration tick = microseconds(20);              // longest time of a rank's step
-  Duration patience = std::chrono::seconds(30);  // with unacknowledged bytes
-  size_t capacity = size_t{64} << 10;            // of a connection, in bytes per direction
-  size_t at_once = size_t{1} << 20;              // bound on the bytes that one call moves
+  Duration patience = std::chrono::seconds(30);  // a connection ends if bytes stay unacknowledged for longer
+  size_t capacity = size_t{64} << 10;            // bytes in flight per direction of a connection
+  size_t at_once = size_t{1} << 20;              // the most bytes that one call moves
   bool interrupts = false;                       // calls sometimes fail with EINTR
 };
 
@@ -69,24 +69,23 @@ class World {
   // Runs `what` at that time, outside all ranks.
   void at(Time when, std::function<void()> what);
 
-  // Runs until all ranks that are not killed or stopped have ended. Returns a problem: empty, or why the job never
-  // ends.
+  // Runs until all ranks that are not killed or stopped have ended. Returns the reason why the job never ends, or "".
   std::string run();
   Time now() const { return now_; }
   int64_t memory_reads() const { return memory_reads_; }
   Random& random() { return random_; }
 
-  // Cause faults.
+  // These functions cause faults.
   void kill(int rank);
   void stop(int rank) { ranks_[static_cast<size_t>(rank)].stopped = true; }
   void go_on(int rank) { ranks_[static_cast<size_t>(rank)].stopped = false; }
-  void cut_off(const std::vector<int>& ranks);   // nothing reaches them, or leaves them, any more
+  void cut_off(const std::vector<int>& ranks);   // from then on, nothing reaches or leaves these ranks
   void reset(int one, int other, size_t which);  // one of the connections between two ranks
-  // Nobody can read its memory any more.
+  // From then on, no rank can read its memory.
   void forget_memory(int rank) { ranks_[static_cast<size_t>(rank)].memory = false; }
 
-  // System calls of the running rank. Those that may take time let others run. `few`: bytes so few that any socket has
-  // space for them; they are not split.
+  // System calls of the running rank. Those that may take time let other ranks run. `few` says that any socket has
+  // space for the bytes; they are then not split.
   ssize_t send(int fd, const iovec* pieces, size_t count, bool few = false);
   ssize_t receive(int fd, const iovec* pieces, size_t count);
   int poll(pollfd* fds, size_t count, int timeout_ms);
@@ -116,7 +115,7 @@ class World {
     size_t ready = 0;  // how many of them have arrived
     std::deque<Segment> flying, unacked;
     Time last_arrival{}, end_at = kNever;
-    bool lost = false;  // nothing arrives any more
+    bool lost = false;  // true if nothing more arrives
     size_t waiting() const { return bytes.size() - begin; }
   };
   struct End {
@@ -140,7 +139,7 @@ class World {
     Task(int r, std::function<void()> body) : rank(r), fiber(std::move(body)) {}
     int rank;
     Fiber fiber;
-    bool waits = false;  // waits until then, or for these
+    bool waits = false;  // true if it waits until `until`, or for `fds`
     Time until{};
     const pollfd* fds = nullptr;
     size_t count = 0;
@@ -177,7 +176,7 @@ class World {
   Task* running_ = nullptr;
   Time now_{std::chrono::hours(1)};
   int64_t memory_reads_ = 0;
-  bool over_ = false;  // everything that is still running fails
+  bool over_ = false;  // if set, everything that still runs fails
 };
 
 }  // namespace tessera::tcp::simulation

@@ -21,7 +21,7 @@ struct LargeGroup final : sdk::PairwiseGroup<Engine> {
 };
 
 constexpr int64_t kStepHeader = 64;  // bytes that the core sends each other rank first in a step
-constexpr int64_t kRows = 16;        // bytes of rows that two ranks have for each other
+constexpr int64_t kRows = 16;        // bytes of rows that a rank has for each other rank
 
 DLTensor bytes_view(std::vector<char>& data, int64_t& size) {
   size = static_cast<int64_t>(data.size());
@@ -128,7 +128,7 @@ class Run {
     sdk::finish(group.barrier(sdk::named_call("end", 0)));
   }
 
-  // The core does it so (core/src/wiring/rank_grid.h).
+  // Sends along rows and columns of a grid, as the core does (core/src/wiring/rank_grid.h).
   void through_grid(sdk::Group& group, int64_t block, bool to_owners) const {
     const int own = group.rank(), columns = job_.grid_row, rows = job_.ranks / columns;
     const auto along_row = [&](int peer) { return peer / columns == own / columns ? rows * block : 0; };
@@ -162,7 +162,7 @@ class Run {
     ends_[path] = std::max(ends_[path], world_.now());
   }
 
-  // All others fail and blame the same rank. A slow one fails, too.
+  // Checks that all other ranks fail and blame the same rank. A slow rank also fails.
   void judge() {
     const int expected = job_.ranks - 1;
     if (failed_ < expected) problem_ << "only " << failed_ << " ranks noticed it\n";
@@ -182,7 +182,7 @@ class Run {
 }  // namespace
 
 std::string cannot_reach(int ranks) {
-  constexpr double kPerPair = 760, kGiB = double{1 << 30};  // bytes of two ranks' state for each other, about
+  constexpr double kPerPair = 760, kGiB = double{1 << 30};  // about the bytes of two ranks' state for each other
   std::ostringstream why;
   if (ranks < 2 || ranks > kMaxRanks) {
     why << "the simulation takes 2 to " << kMaxRanks << " ranks, the most that tcp connects, not " << ranks;

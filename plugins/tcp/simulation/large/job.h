@@ -1,4 +1,4 @@
-// The control paths of a job with many ranks: what each costs the busiest rank, and how long it takes.
+// Measures the control paths of a job with many ranks: the messages of the busiest rank, and the time.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@ namespace tessera::tcp::simulation {
 
 struct PathCost {
   std::string name;
-  Traffic sent, received;  // of the rank that has most of each
-  double seconds = 0;      // until the last rank is done
+  Traffic sent, received;  // the most that any rank sends, and receives
+  double seconds = 0;      // time until the last rank is done
 };
 
 enum class Trouble { kNone, kDead, kSlow };
@@ -20,7 +20,7 @@ struct LargeJob {
   int ranks = 64;
   int grid_row = ranks;  // ranks of a row of the grid through which a step's exchanges travel; it divides `ranks`
   Network network;
-  Trouble trouble = Trouble::kNone;  // trouble of the rank in the middle, before the last barrier
+  Trouble trouble = Trouble::kNone;  // happens to the middle rank before the last barrier
   size_t plan_bytes = size_t{64} << 10;
   double timeout_s = 30;
   int direct_world = 16;  // sdk::PairEngineOptions::direct_world
@@ -28,18 +28,18 @@ struct LargeJob {
 
 struct LargeReport {
   std::vector<PathCost> paths;
-  std::string problem;  // what differs from expectation; empty: nothing
+  std::string problem;  // the deviations from what is expected; empty if there are none
 };
 
-// Empty, or a sentence that says why the simulation cannot reach this size.
+// Returns a sentence that says why the simulation cannot reach this size; empty if it can.
 std::string cannot_reach(int ranks);
 
-// Runs a job that connects, plans, makes steps, saves and ends as the core does. With a trouble, it ends when the ranks
-// notice it.
+// Runs a job that connects, plans, makes steps, saves and ends as the core does. If there is trouble, the job ends when
+// the ranks notice it.
 LargeReport run_large(const LargeJob& job);
 
-// Simulates the messages of the rendezvous, and of the addresses on their way (rendezvous.h). The transport's own code
-// is not run, because it uses sockets that are not simulated.
+// Simulates the messages of the rendezvous and of the distribution of addresses (rendezvous.h). It does not run the
+// transport's own code, which uses sockets that are not simulated.
 PathCost simulate_meeting(int ranks, const Network& network);
 
 // Bytes that a rank's engine keeps for its links to the others.

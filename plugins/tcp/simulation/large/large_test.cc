@@ -1,4 +1,4 @@
-// Bounds what the control paths of many ranks cost the busiest one. To print the figures of one size:
+// Checks bounds on the cost of the control paths to the busiest of many ranks. To print the figures of one size:
 //   tcp_large_simulation_test --ranks 4096 [--latency-us 20] [--message-us 2] [--gbit 100] [--direct 16]
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 int64_t rounds_of(int ranks) { return std::bit_width(static_cast<unsigned>(ranks - 1)); }
 
-// The row with the fewest messages in all, as the core chooses it.
+// The length of a grid's rows that needs the fewest messages, as the core chooses it.
 int grid_row_of(int ranks) {
   int row = ranks;
   for (int d = 2; d * d <= ranks; ++d) {
@@ -63,18 +63,18 @@ void check_healthy(int ranks) {
   for (const PathCost& cost : report.paths) EXPECT_LT(cost.seconds, 1) << cost.name;
 }
 
-// A rank hears of a failure from its near ranks, and asks few ranks for the late one.
+// A rank learns of a failure from its near ranks, and asks only a few ranks which rank is late.
 void check_troubled(int ranks, Trouble trouble, const char* name) {
   const LargeReport report = run_large({.ranks = ranks, .trouble = trouble, .plan_bytes = 1000});
   EXPECT_EQ(report.problem, "");
   const int64_t rounds = rounds_of(ranks), probes = trouble == Trouble::kSlow ? rounds * (rounds + 1) : 0;
-  // A rank may hear of it while it is still saving.
+  // A rank may learn of the failure while it is still saving.
   EXPECT_LE(path(report, name).sent.messages, (7 + 2) * rounds + probes);
   EXPECT_LE(path(report, "end").sent.messages, ranks - 1);
   EXPECT_LT(path(report, name).seconds, trouble == Trouble::kSlow ? 62 : 1);
 }
 
-// Each rank proves itself to rank 0, which tells it one address. Each rank gets the list of all addresses once, and
+// Each rank proves itself to rank 0, which sends it one address. Each rank gets the list of all addresses once, and
 // sends it to two others.
 void check_meeting(int ranks) {
   const PathCost cost = simulate_meeting(ranks, {});
@@ -84,7 +84,7 @@ void check_meeting(int ranks) {
   EXPECT_LT(cost.seconds, 1);
 }
 
-// Empty, or a sentence that says which option is wrong.
+// Returns a sentence that says which option is wrong; empty if none is.
 std::string read_options(const std::vector<std::string>& words, LargeJob& job) {
   double ranks = 0, direct = job.direct_world;
   double latency_us = job.network.latency_s * 1e6, message_us = job.network.message_s * 1e6;

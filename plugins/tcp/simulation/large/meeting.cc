@@ -1,5 +1,5 @@
-// The messages of a rendezvous in virtual time: each rank proves itself to rank 0 and hears of its teacher, then proves
-// itself to the teacher and gets the list of addresses.
+// The messages of a rendezvous in virtual time: each rank proves itself to rank 0 and gets its teacher's address, then
+// proves itself to the teacher and gets the list of addresses.
 #include <algorithm>
 #include <functional>
 #include <queue>
@@ -10,8 +10,8 @@
 namespace tessera::tcp::simulation {
 namespace {
 
-constexpr size_t kNoticeHead = 16;     // of rendezvous.cc
-constexpr size_t kWhoIsMissing = 256;  // text that a rank gets when it arrives, about
+constexpr size_t kNoticeHead = 16;     // size of rendezvous.cc's Notice
+constexpr size_t kWhoIsMissing = 256;  // about the size of the text that a rank gets when it arrives
 
 class Meeting {
  public:
@@ -48,7 +48,7 @@ class Meeting {
   struct Rank {
     double sends_from = 0, receives_from = 0;
     Traffic sent, received;
-    std::vector<Then> pupils;  // whom it teaches as soon as it knows the list
+    std::vector<Then> pupils;  // teach the waiting ranks, as soon as this rank has the list
   };
   struct Event {
     double when;
@@ -56,7 +56,7 @@ class Meeting {
     bool operator<(const Event& other) const { return when > other.when; }
   };
 
-  // Returns when the message has been read.
+  // Returns the time at which the message has been read.
   double send(int from, int to, size_t bytes, double now) {
     Rank& sender = ranks_[static_cast<size_t>(from)];
     Rank& receiver = ranks_[static_cast<size_t>(to)];
@@ -73,7 +73,7 @@ class Meeting {
     events_.push({send(from, to, bytes, now), std::move(then)});
   }
 
-  // The four messages with which two ranks prove themselves; `then` happens at the one that is called.
+  // Sends the four messages by which two ranks prove themselves. Then it runs `then` on the called rank.
   void knock(int caller, int called, double now, Then then) {
     say(caller, called, sizeof(Hello), now + 2 * network_.latency_s, [=, this](double t) {
       say(called, caller, sizeof(Nonce), t, [=, this](double u) {

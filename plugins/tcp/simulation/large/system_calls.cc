@@ -1,4 +1,4 @@
-// The linker replaces the system's functions by these (--wrap), like ../system_calls.cc, for the large world.
+// The linker replaces the system's functions by these (--wrap) for the large world, as by ../system_calls.cc.
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <time.h>

@@ -92,7 +92,7 @@ LargeWorld::Time LargeWorld::deliver(Rank& from, Rank& to, size_t bytes) {
   const Time comes = from.sends_from + seconds(network_.latency_s);
   to.receives_from = std::max(to.receives_from + cost(bytes), comes);
   to.arrivals.push_back(to.receives_from);
-  // A rank that is overrun looks when half of what is on its way has come.
+  // A rank with many messages under way wakes when half of them have arrived, instead of for each.
   wake(to, to.arrivals.size() > 32 ? to.arrivals[to.arrivals.size() / 2] : to.receives_from);
   return to.receives_from;
 }
@@ -131,7 +131,7 @@ size_t LargeWorld::send(int to, const iovec* pieces, size_t count) {
     queue.bytes.insert(queue.bytes.end(), from, from + pieces[i].iov_len);
   }
   const size_t bytes = queue.bytes.size() - at;
-  if (receiver.gone <= now_ || over_) {  // nobody reads it
+  if (receiver.gone <= now_ || over_) {  // no rank reads it
     queue.bytes.resize(at);
     return bytes;
   }
@@ -198,7 +198,7 @@ bool LargeWorld::hears(int from) {
   return message != nullptr ? message->arrives <= now_ : ranks_[static_cast<size_t>(from)].gone <= now_;
 }
 
-// Descriptors of notices are the other ranks' numbers; others are -1, or the event of the engine itself, the last.
+// A descriptor for notices is the other rank's number. The last one is the engine's own event, and all others are -1.
 void LargeWorld::mark_notices(pollfd* fds, size_t count) {
   if (running_->notices.left == 0 && ended_.empty()) return;
   for (size_t i = 1; i + 1 < count; i += 2) {

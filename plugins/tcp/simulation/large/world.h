@@ -1,6 +1,6 @@
-// A simulated world for thousands of ranks: the SDK's engine (sdk/pair_engine.h) runs unchanged over links that only
-// count and delay. Ranks are fibers of one thread and time is a number, as in ../world.h; but there are no sockets, and
-// a rank costs only what its messages under way need.
+// A simulated world for thousands of ranks. The SDK's engine (sdk/pair_engine.h) runs unchanged over links that only
+// count and delay messages. Ranks are fibers of one thread and time is a number, as in ../world.h. There are no
+// sockets, and a rank only needs memory for its messages under way.
 //
 // A message costs its sender and its receiver a fixed time and the time of its bytes, one after the other at each rank,
 // and the latency between them.
@@ -22,8 +22,8 @@ namespace tessera::tcp::simulation {
 
 struct Network {
   double latency_s = 20e-6;
-  double message_s = 2e-6;      // work of one side
-  double bytes_per_s = 12.5e9;  // of one rank
+  double message_s = 2e-6;      // fixed time of a message for each of its two ranks
+  double bytes_per_s = 12.5e9;  // bandwidth of one rank
 };
 
 struct Traffic {
@@ -48,7 +48,7 @@ class LargeWorld {
   Time now() const { return now_; }
   static Duration seconds(double s) { return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s)); }
 
-  // Counted since a rank has said it last.
+  // Resets the running rank's counts, which sent() and received() return.
   void next_phase() { running_->sent = running_->received = {}; }
   Traffic sent() const { return running_->sent; }
   Traffic received() const { return running_->received; }
@@ -57,7 +57,7 @@ class LargeWorld {
   [[noreturn]] void die();
   void sleep(Duration how_long);
 
-  // Used by links. The running rank is one of their ends.
+  // These are for links. The running rank is one of their ends.
   size_t send(int to, const iovec* pieces, size_t count);
   ssize_t receive(int from, iovec* pieces, size_t count);
   void tell(int from, int to, const sdk::Notice& notice);
@@ -70,16 +70,16 @@ class LargeWorld {
  private:
   static constexpr int32_t kNone = -1;
   struct Message {
-    int32_t next;  // from the same rank
+    int32_t next;  // index of the next message from the same rank
     uint32_t bytes, taken;
-    size_t at;  // in the queue's bytes; of a notice, its number
+    size_t at;  // place in the queue's bytes; for a notice, its number
     Time arrives;
   };
-  // Messages for one rank, with a list for each sender. The memory is used again when all are taken.
+  // Messages for one rank, with a list for each sender. The memory is reused when all messages have been taken.
   struct Queue {
     std::vector<Message> messages;
     std::vector<char> bytes;
-    std::vector<int32_t> first, last;  // by sender; empty before the first message
+    std::vector<int32_t> first, last;  // per sender, its first and last message; empty before the first message of any
     size_t left = 0;
     void add(int from, const Message& message, size_t ranks);
     Message* front(int from);
@@ -89,12 +89,12 @@ class LargeWorld {
     int number = 0;
     std::unique_ptr<Fiber> fiber;
     Queue data, notices;
-    std::deque<Time> arrivals;  // later than the rank has looked, in their order
+    std::deque<Time> arrivals;  // ordered times of arrivals after the rank looked last
     Time sends_from{}, receives_from{};
     Time wakes = Time::max();
-    Time gone = Time::max();  // when others see that its links have ended
+    Time gone = Time::max();  // when other ranks see that its links have ended
     bool dead = false;
-    sdk::Notice told;  // the last one, which many get
+    sdk::Notice told;  // the last notice that it sent, often to many ranks
     int64_t told_number = -1;
     Traffic sent, received;
   };
