@@ -1,5 +1,5 @@
-// Encodes the values of exchanges that may lose precision, so that they travel in fewer bytes. Everything else goes
-// unchanged through the inner transport.
+// Encodes the values of exchanges that may lose precision, so that they travel in fewer bytes. All other operations go
+// to the inner transport unchanged.
 //
 // Host memory is encoded when an operation starts and decoded when it is waited for. A rank's block for itself does not
 // travel and stays exact.
@@ -63,7 +63,7 @@ class CodecGroup final : public WrappedGroup {
     Counts recv_counts;
   };
 
-  // One encoded operation; reused for later ones.
+  // One encoded operation. The object is reused for later ones.
   class Exchange final : public Work {
    public:
     explicit Exchange(CodecGroup& group) : group_(group) {}
@@ -152,7 +152,7 @@ class CodecGroup final : public WrappedGroup {
     DLTensor tensor_;
   };
 
-  using Residuals = std::vector<std::vector<float>>;  // per rank that the block goes to
+  using Residuals = std::vector<std::vector<float>>;  // one for each rank that gets a block
 
   static int64_t sum(Counts counts) {
     int64_t all = 0;

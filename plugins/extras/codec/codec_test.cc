@@ -1,5 +1,5 @@
-// Every format: precision, number of bytes, NaN and infinity. Two ranks in threads: which bytes travel, what stays
-// exact, and error feedback.
+// Tests every format: precision, number of bytes, NaN and infinity. Two ranks in threads test which bytes travel, which
+// values stay exact, and error feedback.
 #include <sys/socket.h>
 
 #include <cstdio>
@@ -204,8 +204,7 @@ void only_what_may_is_encoded() {
   });
 }
 
-// The next step compensates the error of a step: the mean over steps becomes exact, instead of keeping the same offset
-// forever.
+// The next step compensates for a step's error, so that the mean over steps becomes exact and does not keep an offset.
 void errors_are_fed_back_by_site() {
   for (const bool feedback : {false, true}) {
     on_two_ranks({Format::kInt8, Format::kInt8, feedback}, [&](CodecGroup& group) {
@@ -216,7 +215,7 @@ void errors_are_fed_back_by_site() {
         const auto got = exchange(group, call_of(TSR_CALL_BACKWARD | TSR_CALL_LOSSY, 7));
         if (step == 0) first = got;
         for (size_t i = 0; i < mean.size(); ++i) mean[i] += got[i] / kSteps;
-        // Another call site has errors of its own, so it begins as this one did.
+        // Another call site has residuals of its own, so its first result is the first result of this site.
         const auto other =
             exchange(group, call_of(TSR_CALL_BACKWARD | TSR_CALL_LOSSY, 100 + static_cast<uint64_t>(step)));
         expect(other == first, "errors of another site are fed back");

@@ -1,8 +1,8 @@
-// Formats in which float32 travel: unchanged, as float16 or bfloat16, or as int8 with a scale per row.
+// The formats in which float32 values travel: unchanged, as float16 or bfloat16, or as int8 with a scale per row.
 //
-// int8: a row is its scale (float32, largest magnitude / 127) and a byte per element, the nearest multiple. If that
-// would be more than the floats themselves (rows of one element), they travel unchanged. Elements that are not rows, or
-// rows of different widths, are divided into rows of 64; the last row may be shorter.
+// In int8, a row is its scale (float32, largest magnitude / 127) and a byte per element, the nearest multiple of the
+// scale. Rows of one element would become larger, so they travel unchanged. Elements that are not rows, or rows of
+// different widths, are divided into rows of 64; the last row may be shorter.
 #pragma once
 
 #include <tessera/sdk/error.h>
@@ -49,7 +49,7 @@ class Encoding {
     return elements + 4 * ((elements + row_ - 1) / row_);
   }
 
-  // `to` has bytes(n). NaN and infinity arrive as such; values beyond float16's range become its largest number.
+  // Writes bytes(n) bytes. NaN and infinity are kept; values beyond float16's range become its largest number.
   void encode(const float* from, int64_t n, uint8_t* to) const {
     switch (format_) {
       case Format::kExact:
@@ -104,7 +104,7 @@ class Encoding {
   }
 
   static uint8_t* encode_row(const float* from, int64_t n, uint8_t* to) {
-    uint32_t largest = 0;  // of the magnitudes, as bits: NaN and infinity compare above all others
+    uint32_t largest = 0;  // bits of the largest magnitude; NaN and infinity compare above all other values
     for (int64_t i = 0; i < n; ++i) largest = std::max(largest, std::bit_cast<uint32_t>(from[i]) & 0x7fffffff);
     // A row with NaN or infinity gets a scale that is not finite; a row of tiny values becomes 0.
     const bool is_finite = largest < 0x7f800000, is_zero = largest < 0x04000000;  // 2^-119

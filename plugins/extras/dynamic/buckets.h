@@ -1,5 +1,5 @@
-// Assigns ids to the virtual buckets of a table. Limits and evictions apply per bucket, and owners of rows own whole
-// buckets. The surviving rows therefore do not depend on the number of owners.
+// Assigns ids to the buckets of a table. Limits and evictions apply per bucket, and each rank owns whole buckets. The
+// surviving rows therefore do not depend on the number of ranks.
 #pragma once
 
 #include <algorithm>
@@ -15,12 +15,12 @@ constexpr uint64_t scrambled(int64_t id) {
   return tessera::sdk::mixed(static_cast<uint64_t>(id) + tessera::sdk::kGoldenStep);
 }
 
-// Equal ranges of the hashes; the first bits of a hash give its cell. No bucket of a table lies in two cells, so an
-// owner of cells owns whole buckets.
+// Divides the hashes into equal ranges, the cells; the first bits of a hash give its cell. No bucket of a table is in
+// two cells, so an owner of cells owns whole buckets.
 struct Cells {
-  static constexpr int64_t kMost = 64, kRows = 16;  // kRows: least rows per cell
+  static constexpr int64_t kMost = 64, kRows = 16;  // the most cells of a table, and the fewest rows per cell
 
-  // The number of buckets of a table with this number of rows: a power of two.
+  // The number of cells of a table with this number of rows, a power of two.
   static int64_t count(int64_t rows) {
     return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::clamp(rows / kRows, int64_t{1}, kMost))));
   }
@@ -42,12 +42,12 @@ struct Buckets {
     full = count - (count * slots - capacity);
   }
 
-  // The bucket of a hash: equal ranges, decided by the upper half.
+  // The bucket of a hash. Buckets are equal ranges, which the hash's upper half decides.
   int64_t of(uint64_t hash) const { return Cells::of(hash, count); }
   int64_t slots_of(int64_t bucket) const { return bucket < full ? slots : slots - 1; }
 
   int64_t count = 1;
-  int64_t slots = 0;  // of the first `full` buckets; the others have one slot less
+  int64_t slots = 0;  // slots of each of the first `full` buckets; the others have one slot less
   int64_t full = 1;
 };
 

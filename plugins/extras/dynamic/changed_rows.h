@@ -15,7 +15,7 @@ class ChangedRows {
   static constexpr int64_t kNoId = -1;  // a row that had no id
 
   explicit operator bool() const { return static_cast<bool>(marks_); }
-  // `ids` has the id of each row that exists now, kNoId if it has none. Rows added later may follow.
+  // `ids` has the id of each existing row, kNoId if a row has none. Rows may be added later.
   void start(uint32_t follower, std::vector<int64_t> ids) {
     marks_.start(follower, std::ssize(ids));
     ids_[follower] = std::move(ids);

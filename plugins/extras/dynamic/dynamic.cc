@@ -56,7 +56,7 @@ tsr_estimate Dynamic::estimate(const tsr_kernel_config& config, const tsr_worklo
   tsr_estimate out{};
   if (work.machine != nullptr) {
     out = estimate_by_figures(*work.machine, held, row, states);
-  } else {  // typical figures for a core with AVX-512 and tables too large for caches
+  } else {  // typical figures for a core with AVX-512, and tables larger than the caches
     const double distinct = work.distinct > 0 ? std::min(work.distinct, work.ids) : work.ids;
     const double bags = work.bags * 10e-9 + work.runs * 300e-9;
     out.forward_seconds = work.ids * (18e-9 + row * 0.06e-9) + bags;

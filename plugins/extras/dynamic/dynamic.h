@@ -44,9 +44,9 @@ class DynamicTables : public KernelInstance, public Changes {
   struct Places {
     std::vector<uint32_t> rows;                // by position; kNone if the id has no row
     std::vector<uint64_t> evictions;           // per table: the eviction count up to which `rows` is valid
-    std::vector<std::vector<uint32_t>> again;  // per table: rows that occur more than once in the batch, if it trains
+    std::vector<std::vector<uint32_t>> again;  // per table: rows that a training batch has more than once
     bool trains = false;
-    bool settled = false;  // all ids that get a row in this step have it
+    bool settled = false;  // true when all ids that get a row in this step have it
 
     void begin(size_t ids, size_t tables, bool training);
   };
@@ -60,7 +60,7 @@ class DynamicTables : public KernelInstance, public Changes {
     int64_t begin(const tsr_lookup_feature& f, int64_t bag) const {
       return offsets[static_cast<size_t>(f.first_offset + bag)];
     }
-    // The position after a bag's last one. Without pooling, a bag is one position.
+    // The position after a bag's last position. Without pooling, a bag is one position.
     int64_t end_of(const tsr_lookup_feature& f, int64_t bag) const {
       return f.pooling == TSR_POOLING_NONE ? begin(f, 0) + bag + 1 : begin(f, bag + 1);
     }
@@ -70,7 +70,7 @@ class DynamicTables : public KernelInstance, public Changes {
       return f.output_offset + row * f.output_stride;
     }
   };
-  // A bag that is summed once all ids of the step have their rows.
+  // A bag that is summed later, when all ids of the step have their rows.
   struct Waiting {
     const tsr_lookup_feature* feature;
     float* output;
@@ -84,7 +84,7 @@ class DynamicTables : public KernelInstance, public Changes {
     float scale;
     uint32_t row;
   };
-  // A filter for the rows of a batch that occur again: it has no false negatives and few false positives.
+  // A filter for rows that a batch has more than once. It has no false negatives and few false positives.
   class Again {
    public:
     void assign(std::span<const uint32_t> rows) {

@@ -1,5 +1,5 @@
-// Compares surviving ids and their rows with plain lists of each bucket: LRU, LFU and decayed counts, with a time to
-// live, in one table and divided among several owners. Also tests admission, evaluation, and rows out and in.
+// Compares the surviving ids and their rows with plain lists for each bucket: LRU, LFU and decayed counts, with a time
+// to live, in one table and divided among several owners. Also tests admission, evaluation, export and import.
 #include <unistd.h>
 
 #include <bit>
@@ -16,7 +16,7 @@ using namespace extras;
 // Buckets of a test's table of kAnyId rows.
 Buckets buckets_of(int64_t capacity) { return {capacity, Cells::count(kAnyId)}; }
 
-// The rules of docs/dynamic_tables.md, with a list of ids for each bucket.
+// Follows the rules of docs/dynamic_tables.md with a plain list of ids for each bucket.
 class Oracle {
  public:
   struct Known {
@@ -144,7 +144,7 @@ void check_survivors(const std::string& evict, int64_t capacity, int64_t ttl, bo
     const std::vector<int64_t> ids = drawn(random, 400, 5000);
     bed.step(step, ids);
     oracle.step(step, ids);
-    std::vector<int64_t> of_part[4];  // in another order
+    std::vector<int64_t> of_part[4];  // each owner's ids, in another order
     for (auto id = ids.rbegin(); id != ids.rend(); ++id)
       of_part[buckets.of(scrambled(*id)) * 4 / buckets.count].push_back(*id);
     for (size_t p = 0; p < 4; ++p) parts[p]->step(step, of_part[p]);
@@ -185,14 +185,14 @@ void check_admission() {
     const float starts = kStartsAbsent || step > 2 ? start_of(5, 0) : 0;
     expect(out[0] == starts - (step == 4 ? kRate : 0), "id 5 gives ", out[0], " in step ", step);
   }
-  // 6 got a row with its fourth sighting, 5 with its third.
+  // Id 6 got a row at its fourth sighting, id 5 at its third.
   const auto rows = third.rows();
   expect(rows.size() == 2 && rows.at(5).updates == 2.25f && rows.at(6).updates == 3.25f,
          "admitted after 3 sightings: ", rows.size(), " rows");
   Bed zero(kAnyId, R"({"capacity":1000,"admit_after":2})");
   expect(zero.step(1, {5})[0] == 0, "an id without a row is not 0");
   Bed some(kAnyId, R"({"capacity":20000,"admit_probability":0.25})");
-  const auto pass = [&](int64_t first) {  // 4000 ids
+  const auto pass = [&](int64_t first) {  // looks up 4000 ids
     for (int64_t step = 0; step < 10; ++step) {
       std::vector<int64_t> ids(400);
       for (size_t i = 0; i < ids.size(); ++i) ids[i] = (400 * step + static_cast<int64_t>(i)) * 12345;
@@ -217,7 +217,7 @@ void check_full_bucket() {
   expect(rows.at(12).values[0] == start_of(12, 0) - 2 * kRate, "both gradients reach the row of id 12");
 }
 
-// Seconds count as steps do, according to the clock; a step is remembered for 256 of them.
+// A time to live may be in seconds. The times of steps are kept at a resolution of 1/256 of it.
 void check_seconds() {
   Bed bed(kAnyId, R"({"capacity":100,"ttl_seconds":60})");
   for (int64_t step = 1; step <= 10; ++step) {
@@ -257,9 +257,9 @@ void check_pinned() {
   unlink(path);
 }
 
-// Rows that another instance takes over continue in the same way.
+// Rows that another instance imports continue in the same way.
 void check_moves(const std::string& evict) {
-  // Sightings of ids without a row are also taken over.
+  // Sightings of ids without a row are also imported.
   std::string options = options_of(evict, 1000, 9);
   options.insert(1, "\"admit_after\":2,");
   Bed first(kAnyId, options), imported(kAnyId, options);
@@ -284,7 +284,7 @@ void check_moves(const std::string& evict) {
   }
 }
 
-// A smaller table keeps the highest-ranked ids of each bucket, in whatever order they arrive.
+// A smaller table keeps the highest-ranked ids of each bucket, whatever the order in which they are imported.
 void check_less_room(const std::string& evict) {
   Bed first(kAnyId, options_of(evict, 128, 0)), few(kAnyId, options_of(evict, 70, 0));
   std::mt19937_64 random(7);
@@ -316,7 +316,7 @@ void check_less_room(const std::string& evict) {
   expect(few.stats().evictions == 0, evict, ": ", few.stats().evictions, " rows are evicted that had no room");
 }
 
-// Rows that were counted by one policy continue with another, in whole numbers if that policy uses them.
+// Counts of one policy are converted for another, to whole numbers if that policy uses them.
 void check_other_counts() {
   const std::string start = R"({"capacity":100,"evict":")";
   Bed lfu(kAnyId, start + "lfu\"}"), decayed(kAnyId, start + R"(decayed","half_life":1e9})"),
@@ -334,7 +334,7 @@ void check_other_counts() {
          "what decayed has counted is not what lfu continues with");
 }
 
-// A table that many ids ask for has as many rows as its capacity, and no cut divides its buckets.
+// If there are many ids, a table uses nearly all rows of its capacity. Cells never divide its buckets.
 void check_room() {
   for (const int64_t rows : {1, 15, 63, 64, 117, 127, 300, 1000, 3000, 8000, 10000}) {
     for (const int64_t capacity : {rows / 2, rows / 3}) {
@@ -359,7 +359,7 @@ void check_room() {
   }
 }
 
-// An imported row that was last seen long ago is evicted first, whatever its line remembered.
+// An imported row that was last seen long ago is evicted first, whatever its line's `low` was.
 void check_older_row() {
   for (int64_t older = 3; older <= 31; ++older) {
     Bed bed(kAnyId, R"({"capacity":31})");  // one bucket
@@ -397,7 +397,8 @@ void check_refusals() {
   expect(few.stats().rows_in_use == 10, "max_bytes holds ", few.stats().rows_in_use, " rows, not 10");
 }
 
-// A planner asks about bands of the rows. Most bands have no whole row of the capacity; together they have it once.
+// A planner asks for estimates of bands of the rows. Most bands have less than a row of the capacity, but their bytes
+// add up to those of the capacity.
 void check_estimates() {
   constexpr int64_t kRows = int64_t{1} << 40, kCapacity = 500;
   const Bed bed(kRows, R"({"capacity":500})");
@@ -408,7 +409,7 @@ void check_estimates() {
     on_disk += band.storage_bytes;
   }
   const tsr_estimate all = bed.estimate(kRows);
-  constexpr uint64_t kRounded = 60;  // one byte per figure and band
+  constexpr uint64_t kRounded = 60;  // bytes lost by rounding: one per figure and band
   const uint64_t least = kCapacity * (kDim + 1) * sizeof(float);
   expect(all.bytes >= least && all.bytes < 1000 * least, kCapacity, " rows are estimated to be ", all.bytes, " bytes");
   expect(sum <= all.bytes && all.bytes - sum < kRounded, "bands have ", sum, " bytes of ", all.bytes);
@@ -443,8 +444,8 @@ void check_sums() {
 }
 
 #endif
-// Rows changed since a mark, with their values, and ids that lost theirs: applied to the earlier rows, they give the
-// current ones. There are two followers; one sets marks less often.
+// Changes since a mark are the changed rows and the ids that lost theirs. Applied to the rows at the mark, they must
+// give the current rows. There are two followers; one sets marks less often.
 void check_changes() {
   std::mt19937_64 random(8);
   Bed bed(kAnyId, R"({"capacity":300,"evict":"lfu"})");
@@ -470,7 +471,7 @@ void check_changes() {
   };
   int64_t step = 0, removed = 0;
   for (; step < 20;) bed.step(++step, batch());
-  size_t more = 0;  // more than since the mark of the follower that marks often
+  size_t more = 0;  // how many more changes the follower with fewer marks sees
   std::map<int64_t, Row> seldom;
   for (int round = 0; round < 10; ++round) {
     if (round % 4 == 0) {
@@ -497,7 +498,7 @@ void check_changes() {
   expect(removed > 20, "only ", removed, " rows were given up: too few to tell");
 }
 
-// The gradient of an id that has lost its row meanwhile is dropped.
+// If an id loses its row between forward and backward, its gradient is dropped.
 void check_evicted_between() {
   Bed bed(kAnyId, R"({"capacity":3})");
   bed.between = [&] { bed.step(2, {2, 3, 4}); };

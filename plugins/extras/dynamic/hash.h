@@ -1,5 +1,5 @@
-// hash: a sharder for tables whose rows come on demand. Ranks own whole buckets (buckets.h). The surviving ids of a
-// bucket and the values of their rows are therefore the same on any number of ranks.
+// hash: a sharder for tables whose rows are created on demand. Ranks own whole buckets (buckets.h). The surviving ids
+// of a bucket and the values of their rows are therefore the same on any number of ranks.
 #pragma once
 
 #include <tessera/sdk/sharder.h>
@@ -13,10 +13,10 @@ class Hash : public tessera::sdk::Sharder {
   using Table = tessera::sdk::Table;
   using Topology = tessera::sdk::Topology;
 
-  // Kernels that hold all rows cannot be divided this way.
+  // It must be asked for, because kernels that hold all rows cannot be divided this way.
   static constexpr uint32_t kFlags = TSR_SHARDER_WHEN_ASKED | TSR_SHARDER_KEEPS_IDS;
 
-  // Whole rows, in equal ranges of the hashes. Ranks beyond the number of cells would have nothing.
+  // Divides whole rows by equal ranges of the hashes. More ranks than cells are refused: some would have no rows.
   std::vector<tessera::sdk::Layout> propose(const Table& table, const Topology& topology,
                                             const tessera::sdk::Constraints& limits) const override {
     const int64_t ranks = topology.world_size, cells = Cells::count(table.rows);

@@ -1,7 +1,7 @@
-// Maps ids to rows. A bucket is a few cache lines, each with the tags of 20 slots and the positions of their rows. Rows
-// belong to slots; those of four neighbouring slots lie together and are created with the first of them. Ids, and when
-// and how often they were seen, lie with the states that occur once per row. A lookup therefore touches one line more
-// than one in a plain table.
+// Maps ids to rows. A bucket is a few cache lines, each with the tags of 20 slots and the positions of their rows. Each
+// slot has a row; the rows of four neighbouring slots are contiguous and are created with the first of them. A row's
+// head has its id, its last sighting, its count, and the states that occur once per row. A lookup therefore touches one
+// cache line more than a lookup in a plain table.
 #pragma once
 
 #include <bit>
@@ -22,12 +22,12 @@
 namespace extras {
 
 constexpr uint32_t kNone = ~0u;
-// Sightings are counted up to this bound. As whole numbers, counts stay below the bits of any float from 1 on, which
-// decayed counts use.
+// The largest count of sightings. Whole numbers up to it are below the bits of every float from 1 on. Decayed counts
+// are such floats, so the two kinds can be distinguished.
 constexpr uint32_t kMostCounted = std::bit_cast<uint32_t>(1.0f) - 1;
 
-// The tags of 20 slots, 0 for an empty slot. For each four slots, whose rows lie together, the first row + 1, or 0 if
-// none has been used. None of the rows ranks below `low` (Index::rank), but all may rank above it.
+// The tags of 20 slots, 0 for an empty slot. For each group of four slots, whose rows are contiguous, the first row +
+// 1, or 0 if none has been used. `low` is a lower bound of the rows' ranks (Index::rank).
 struct alignas(64) Line {
   static constexpr int64_t kEntries = 20, kTogether = 4;
   uint16_t tags[kEntries];
@@ -58,16 +58,16 @@ static_assert(sizeof(Line) == 64);
 
 class Index {
  public:
-  // The record of a row. If sightings are not counted, a state may use the place of `count`.
+  // The head of a row. If sightings are not counted, a state may use the place of `count`.
   struct Head {
     int64_t id;
     uint32_t step;   // step of the last sighting
     uint32_t count;  // sightings as the policy counts them
   };
-  static constexpr uint64_t kBytes = 24;  // bound per slot, in addition to its row and states
+  static constexpr uint64_t kBytes = 24;  // the most bytes per slot, in addition to its row and states
 
   Index() = default;
-  // row_states: floats per row in addition to its elements.
+  // `row_states`: floats of state per row, without states per element.
   Index(const Spread& spread, const Policy& policy, int64_t row_states)
       : spread_(spread),
         entries_((spread.buckets.slots + spread.lines - 1) / spread.lines),
@@ -88,12 +88,12 @@ class Index {
     const int64_t full = entries == 0 ? 0 : slots / entries;
     return spread.buckets.count * kTogether * (full * pieces(entries) + pieces(slots - full * entries));
   }
-  // Rows after these that belong to no slot: number most_rows() is shared by ids without a row.
+  // The number of rows after these that belong to no slot. Ids without a row may share one, row most_rows().
   static int64_t rows_behind(const Policy& policy) { return policy.absent == Absent::kShared ? 1 : 0; }
   // The number of lines for a bucket with this number of slots.
   static int64_t lines_for(int64_t slots) { return std::max<int64_t>(1, (slots + kEntries - 1) / kEntries); }
 
-  int64_t num_slots() const { return spread_.buckets.count * spread_.buckets.slots; }  // bound on slot numbers
+  int64_t num_slots() const { return spread_.buckets.count * spread_.buckets.slots; }  // slot numbers are below this
   int64_t used() const { return used_; }
   int64_t rows_taken() const { return int64_t{pieces_} * kTogether; }  // including neighbours that are unused
   uint64_t bytes() const {
@@ -104,7 +104,7 @@ class Index {
   void use(int64_t rows, bool soon) { heads_.use(static_cast<uint64_t>(rows) * stride_, soon); }
   const Spread& spread() const { return spread_; }
   Head& head(uint32_t row) const { return *reinterpret_cast<Head*>(heads_.data() + row * stride_); }
-  // A field that occurs once per row: the first row's address, and the bytes from row to row.
+  // The states that occur once per row: the first row's address, and the bytes from one row to the next.
   char* row_states() const { return heads_.data() + states_at_; }
   uint64_t row_states_stride() const { return stride_; }
   // The rows of slots in the order of buckets; kNone for an empty slot.
@@ -116,11 +116,11 @@ class Index {
   const Line* lines() const { return lines_.data(); }
   char* heads() const { return heads_.data(); }
   uint64_t head_stride() const { return stride_; }
-  // True if noting a sighting needs only the head: rows do not expire and counts do not decay.
+  // True if touch() is only a store to the head, because rows do not expire and counts do not decay.
   bool touches_plainly() const { return ttl_ == 0 && expired_below_ == 0 && evict_ != Evict::kDecayed; }
   bool counts() const { return evict_ != Evict::kLru; }
 
-  // The row that find() will most likely give; kNone if there is none.
+  // The row that find() will most likely return; kNone if there is none. It compares tags but not ids.
   uint32_t guess(const Hashed& ids, int64_t i) const {
     const Line* const bucket = lines_.data() + ids.first[i];
     const int64_t number = ids.first[i] / static_cast<uint32_t>(spread_.lines);
@@ -139,22 +139,22 @@ class Index {
         const uint32_t row = bucket[l].row(std::countr_zero(match));
         if (head(row).id == key.id) return row;
       }
-      // an empty slot ends the search, because slots are never freed
+      // An empty slot ends the search, because slots are never freed.
       if ((bucket[l].equal(0) & valid(key.bucket, l)) != 0) return kNone;
       if (++l == spread_.lines) l = 0;
     }
     return kNone;
   }
 
-  // Prefetches the lines that find() looks at, one after the other. Always inlined, because GCC 12 drops calls of
-  // functions that only prefetch.
+  // prefetch_home() and prefetch_head() prefetch the lines that find() reads, one after the other. They are always
+  // inlined, because GCC 12 drops calls of functions that only prefetch.
   [[gnu::always_inline]] void prefetch_home(const Key& key) const { __builtin_prefetch(&home_of(key)); }
   [[gnu::always_inline]] void prefetch_head(const Key& key) const {
     const uint32_t match = home_of(key).equal(Spread::tag(key.hash));
     if (match != 0) __builtin_prefetch(&head(home_of(key).row(std::countr_zero(match))), 1);
   }
 
-  // Notes a sighting in a step. Returns true if the row counted as gone and begins anew.
+  // Notes a sighting in a step. Returns true if the row had expired and begins anew.
   bool touch(uint32_t row, uint32_t step) {
     Head& own = head(row);
     const uint32_t before = std::exchange(own.step, step);
@@ -165,13 +165,13 @@ class Index {
   bool expired(uint32_t last, uint32_t step) const {
     return last < expired_below_ || (ttl_ > 0 && int64_t{step} - int64_t{last} > ttl_);
   }
-  // Rows last sighted before this step count as gone.
+  // Rows that were last sighted before this step are expired.
   void expire_below(uint32_t step) { expired_below_ = std::max(expired_below_, step); }
   bool pinned(int64_t id) const { return std::binary_search(pinned_.begin(), pinned_.end(), id); }
 
-  // Finds a row for an id that has none and counts `sightings`: in an empty slot, or else in the slot of the
-  // lowest-ranked id which this step has not seen. Returns kNone if there is none, or (TinyLFU) if that id counts more.
-  // `evicted` is set if the row belonged to another id.
+  // Finds a row for an id that has none and has `sightings`: in an empty slot, or else in the slot of the lowest-ranked
+  // id that this step has not seen. Returns kNone if there is none or, with TinyLFU, if that id counts more. Sets
+  // `evicted` if the row belonged to another id.
   uint32_t take(const Key& key, uint32_t step, uint32_t sightings, bool& evicted) {
     Place at = empty_slot(key);
     evicted = at.line == nullptr;
@@ -189,8 +189,8 @@ class Index {
     at.line->low = std::min(low, rank(head(row)));
     return row;
   }
-  // The same for a row that was elsewhere before and keeps its sightings. Returns kNone if all rows of its bucket rank
-  // above it.
+  // Does the same for an imported row, which keeps its sightings. Returns kNone if all rows of its bucket rank above
+  // it.
   uint32_t take_back(const Key& key, uint32_t step, uint32_t count_bits, bool& evicted) {
     Place at = empty_slot(key);
     evicted = at.line == nullptr;
@@ -201,8 +201,8 @@ class Index {
     }
     return give(key, at, evicted);
   }
-  // The row of a given slot. Returns kNone if the slot is not in the id's bucket, has an id, or does not exist. As
-  // after take_back(), restore() must follow.
+  // Finds the row of a given slot. Returns kNone if the slot is not in the id's bucket, has an id, or does not exist.
+  // restore() must follow, as after take_back().
   uint32_t put(const Key& key, uint64_t slot) {
     if (slot >= static_cast<uint64_t>(num_slots())) return kNone;
     if (static_cast<int64_t>(slot) / spread_.buckets.slots != key.bucket) return kNone;
@@ -210,8 +210,7 @@ class Index {
     const Place at = place(slot);
     return at.line->tags[at.entry] != 0 ? kNone : give(key, at, false);
   }
-  // Prefetches the lines that victim() will search: first to see which rows, then the rows it will most likely begin
-  // with.
+  // Prefetches what victim() will read: first the bucket's lines, later the rows with which it will most likely begin.
   void prefetch_lines(const Key& key) const {
     for (int64_t l = 0; l < spread_.lines; ++l) __builtin_prefetch(lines_.data() + key.bucket * spread_.lines + l);
   }
@@ -236,7 +235,7 @@ class Index {
     Line* const bucket = lines_.data() + key.bucket * spread_.lines;
     for (int64_t l = 0; l < spread_.lines; ++l) bucket[l].low = std::min(bucket[l].low, rank(head(row)));
   }
-  // Converts counts of another policy.
+  // Converts a count of another policy.
   uint32_t own_count(uint32_t bits) const {
     if (evict_ == Evict::kDecayed && bits <= kMostCounted) return std::bit_cast<uint32_t>(static_cast<float>(bits));
     if (evict_ == Evict::kLfu && bits > kMostCounted)
@@ -291,32 +290,32 @@ class Index {
     if (evict_ != Evict::kLru) head(row).count = count_bits;
   }
 
-  // The rank of a row; rows of lower rank are evicted first, among equals either may be. It never falls when a row is
-  // seen. Only for policies that rank_holds() names.
+  // The rank of a row. Rows of lower rank are evicted first; of equal ranks, either may be. A sighting never lowers it.
+  // It may only be used if rank_holds().
   uint32_t rank(const Head& own) const {
     constexpr uint32_t kSteps = 28, kCounted = (1 << (32 - kSteps)) - 1;
     if (evict_ == Evict::kLru) return own.step;
     return own.count >= kCounted ? kCounted << kSteps : own.count << kSteps | std::min(own.step, (1u << kSteps) - 1);
   }
   bool rank_holds() const { return ttl_ == 0 && expired_below_ == 0 && evict_ != Evict::kDecayed; }
-  // The lowest rank of a line's rows except one entry.
-  uint32_t lowest(const Line& line, int64_t but) const {
+  // The lowest rank of a line's rows, without entry `without`.
+  uint32_t lowest(const Line& line, int64_t without) const {
     uint32_t out = kNone;
     for (int64_t entry = 0; entry < entries_; ++entry) {
-      if (line.tags[entry] == 0 || entry == but) continue;
+      if (line.tags[entry] == 0 || entry == without) continue;
       const Head& own = head(line.row(entry));
       if (pinned_.empty() || !pinned(own.id)) out = std::min(out, rank(own));
     }
     return out;
   }
 
-  // The lowest score is evicted first: rows that count as gone, then by the policy.
+  // Rows with the lowest score are evicted first: expired rows, then those that the policy chooses.
   float score(uint32_t last, uint32_t count_bits, uint32_t step) const {
     if (expired(last, step)) return -1;
     if (evict_ == Evict::kLfu) return static_cast<float>(count_bits);
     return evict_ == Evict::kDecayed ? decayed(count_bits, std::max(step, last) - last) : 0;
   }
-  // Among equal scores, the row unseen for longer goes first, then the lower hash.
+  // Of rows with equal scores, the one that was not seen for longer is evicted first, then the one with the lower hash.
   static bool goes_first(const Head& a, const Head& b) {
     return a.step != b.step ? a.step < b.step : scrambled(a.id) < scrambled(b.id);
   }
@@ -332,8 +331,8 @@ class Index {
     const Head* head = nullptr;
     float score = 0;
   };
-  // The row of the id to evict, except one that was sighted in step `spared`. If ranks hold, lines are searched from
-  // the lowest on until all remaining ones are above the candidate: mostly one or two of six.
+  // Finds the entry to evict; rows that were sighted in step `spared` stay. If rank_holds(), lines are searched from
+  // the lowest `low` on, until the rest are above the candidate. That is mostly one or two lines of six.
   Place victim(const Key& key, uint32_t step, uint32_t spared) {
     Line* const bucket = lines_.data() + key.bucket * spread_.lines;
     Victim found;
@@ -352,7 +351,7 @@ class Index {
     }
     return found.at;
   }
-  // With kRanked, returns the lowest rank of the line; otherwise 0.
+  // Looks for a better victim in a line. With kRanked, returns the lowest rank of the line; otherwise 0.
   template <bool kRanked>
   uint32_t look_through(Line& line, uint32_t step, uint32_t spared, Victim& found) const {
     uint32_t low = kRanked ? kNone : 0;
@@ -388,9 +387,9 @@ class Index {
   int64_t ttl_ = 0;
   uint32_t expired_below_ = 0;
   std::vector<int64_t> pinned_;
-  uint64_t states_at_ = 0, stride_ = sizeof(Head), states_bytes_ = 0;  // states_at_: offset in a head
+  uint64_t states_at_ = 0, stride_ = sizeof(Head), states_bytes_ = 0;  // states_at_: offset of the states in a head
   int64_t used_ = 0;
-  uint32_t pieces_ = 0;  // groups of four that have rows
+  uint32_t pieces_ = 0;  // number of groups of four slots that have rows
   Pages<Line> lines_;
   Pages<char> heads_;
 };

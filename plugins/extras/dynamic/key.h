@@ -1,4 +1,4 @@
-// An id, and the place where a table looks for it.
+// An id, and the place where a table searches for it.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ struct Key {
 // How ids are spread over a table: buckets, lines within them, and a tag of 16 bits.
 struct Spread {
   Buckets buckets;
-  bool all_ids = false;  // every id below a bound has a slot of its own: equal ranges of ids
+  bool all_ids = false;  // every id below a bound has a slot of its own, and buckets are equal ranges of ids
   int64_t lines = 1;     // lines per bucket
 
   static constexpr int64_t kIdsShift = 6;  // log2 of a bucket's ids if every id has a slot
@@ -27,7 +27,7 @@ struct Spread {
     const uint64_t hash = scrambled(id);
     return {id, hash, all_ids ? id >> kIdsShift : buckets.of(hash)};
   }
-  // The line of its bucket in which an id is searched first.
+  // The line of its bucket in which the search for an id begins.
   int64_t home(uint64_t hash) const {
     return static_cast<int64_t>((hash >> 16 & 0xffff) * static_cast<uint64_t>(lines) >> 16);
   }
@@ -35,7 +35,7 @@ struct Spread {
   static uint16_t tag(uint64_t hash) { return std::max<uint16_t>(1, static_cast<uint16_t>(hash)); }
 };
 
-// Keys of several ids: per id the first line of its bucket, its home among these, and its tag.
+// The keys of several ids: for each, the first line of its bucket, its home among these lines, and its tag.
 struct Hashed {
   static constexpr int64_t kMost = 8;
   uint32_t first[kMost], home[kMost], tag[kMost];

@@ -4,8 +4,8 @@
 namespace extras {
 namespace {
 
-// Ids go through several stages. A stage prefetches the data that the next one reads, and the next one is kApart ids
-// behind, which is about as long as memory takes to answer. Each stage works on a few ids at a time, so that the
+// Ids go through several stages. A stage prefetches the data that the next one reads. The next stage follows at a
+// distance of kApart ids, about as long as memory takes to answer. Each stage works on a few ids at a time, so that the
 // processor overlaps the stages.
 constexpr int64_t kTogether = Hashed::kMost;
 constexpr int64_t kApart = 48;
@@ -20,13 +20,13 @@ struct DynamicTables::Ring {
   uint32_t guesses[kRing];
 };
 
-// A feature's ids on their way to their rows. Positions are relative to the feature.
+// The stages for one feature's ids. Positions are relative to the feature.
 struct DynamicTables::Way {
   Table& table;
   const WalkTable& walk;
   const Rows memory;
   const size_t lines_index, sighting;
-  const bool plain;  // true if settle() of the walk suffices
+  const bool plain;  // true if the walk's settle() can be used
   const int64_t* const ids;
   uint32_t* const rows;
   const int64_t count;
@@ -36,13 +36,13 @@ struct DynamicTables::Way {
   std::vector<Table::Miss>& misses;
   std::vector<uint32_t>& again;
   std::vector<int64_t>& without;  // positions that have no row, ascending
-  const uint32_t absent;          // row for those; kNone in a step that trains, which may give them one
+  const uint32_t absent;          // the row of those ids; kNone in training, where they may still get one
   Ring& ring;
 
   Hashed& hashed_of(int64_t p) const { return ring.hashed[p / kTogether % (kRing / kTogether)]; }
   int64_t some(int64_t p) const { return std::min(kTogether, count - p); }
 
-  // Handles all positions from p on; p is a multiple of kTogether.
+  // Each stage handles up to kTogether positions from p on, which is a multiple of kTogether.
   void hash(int64_t p) const { walk.hash(table.spread(), memory.lines, ids + p, some(p), hashed_of(p)); }
   void guess(int64_t p) const {
     walk.guess[lines_index](table.index(), memory, hashed_of(p), some(p), ring.guesses + (p & (kRing - 1)));
@@ -97,7 +97,7 @@ void DynamicTables::forward(const tsr_lookup& lookup, const DLTensor& output, ts
   }
   if (trains) {
     insert(batch, places);
-    note_changes(batch, places);  // the sighting counts as a change of the row's extra data
+    note_changes(batch, places);  // a sighting changes the row's extra data
   }
   places.settled = true;
   for (const Table& table : tables_) places.evictions.push_back(table.evictions());
@@ -115,7 +115,7 @@ void DynamicTables::look_up(const Batch& batch, const tsr_lookup_feature& featur
   const int64_t first = batch.begin(feature, 0), last = batch.begin(feature, feature.bags);
   const Table& table = tables_[t];
   without_.clear();
-  Ring ring;  // uninitialised on purpose
+  Ring ring;  // deliberately not initialised
   Way way{.table = tables_[t],
           .walk = walk_,
           .memory = table.memory(),
@@ -172,7 +172,7 @@ void DynamicTables::insert(const Batch& batch, Places& places) {
   }
 }
 
-// Ids that got no row use the shared one. Two features may have read the same positions.
+// Gives the shared row to ids that got none. Two features may have read the same positions.
 void DynamicTables::share(size_t t, uint32_t step, Places& places) {
   const uint32_t shared = tables_[t].shared_row();
   if (shared == kNone) return;

@@ -1,4 +1,4 @@
-// Memory that starts as zeros and is obtained from the system page by page, when it is first touched.
+// Memory that starts as zeros. The system provides it page by page, when a page is first touched.
 #pragma once
 
 #include <sys/mman.h>
@@ -10,8 +10,8 @@
 
 namespace extras {
 
-// When pages are obtained: each when it is touched, or all at once. The latter is for memory touched in no order, where
-// the first steps would wait for all pages. Pages beyond kMostAtOnce bytes always come in turn.
+// Pages are obtained each when it is touched, or all at once. The latter is for memory that is touched in random order:
+// the first steps would otherwise wait for every page. Pages beyond kMostAtOnce bytes are always obtained when touched.
 enum class Touched { kInTurn, kAtOnce };
 
 template <class T>
@@ -50,8 +50,8 @@ class Pages {
     return *this;
   }
 
-  // Tells that this many elements are or will be used; `soon` obtains their memory in huge pages. Otherwise a step
-  // would wait longer for these than for small pages, so the kernel is told to join pages later.
+  // Call if this many elements are used, or will be. With `soon`, their memory is obtained in huge pages. Otherwise a
+  // step would wait longer for a huge page than for small ones, so the kernel is asked to join small pages later.
   void use(uint64_t elements, bool soon) {
     if (bytes_ < kHugePage) return;
     const uint64_t used = elements * sizeof(T), whole = (used + (soon ? kHugePage - 1 : 0)) / kHugePage * kHugePage;

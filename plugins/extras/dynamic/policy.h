@@ -1,4 +1,4 @@
-// The options of a table: which ids get rows, which are evicted, and what an id without a row reads.
+// The options of a table. They decide which ids get rows, which are evicted, and what an id without a row reads.
 #pragma once
 
 #include <tessera/sdk/kernel.h>
@@ -20,22 +20,22 @@ enum class Evict { kLru, kLfu, kDecayed };
 enum class Absent { kZero, kStart, kShared };
 
 struct Policy {
-  // Takes the options it knows out of a table's options.
+  // Reads its options out of a table's options.
   Policy(Options& options, const char* table);
 
-  int64_t capacity = 0;    // rows; 0: the table's own
-  uint64_t max_bytes = 0;  // bytes of rows and states, another bound on the capacity; 0: none
+  int64_t capacity = 0;    // rows; 0: the table's number of rows
+  uint64_t max_bytes = 0;  // another limit of the capacity, in bytes of rows and states; 0: none
   Evict evict = Evict::kLru;
   double half_life = 1000;      // for Evict::kDecayed, in steps
-  int64_t ttl = 0;              // steps without a sighting after which a row counts as gone; 0: never
+  int64_t ttl = 0;              // steps without a sighting after which a row expires; 0: never
   double ttl_seconds = 0;       // the same in seconds
   std::vector<int64_t> pinned;  // ids that are never evicted, ascending
   int64_t admit_after = 1;      // sightings needed for a row
   double admit_probability = 1;
-  // A full bucket accepts an id only if it was sighted at least as often as the id that would be evicted counts
+  // A full bucket accepts an id only if it was sighted at least as often as the count of the id that would be evicted
   // (TinyLFU: Einziger, Friedman and Manes, 2017).
   bool tinylfu = false;
-  // The values that ids without a row read: 0; start values, in training only; or one row, which they train together.
+  // The values that ids without a row read: 0; start values, only in training; or a shared row, which they train.
   Absent absent = Absent::kZero;
 };
 

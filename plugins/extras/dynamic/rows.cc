@@ -1,4 +1,4 @@
-// Rows of dynamic tables on their way in and out.
+// Export and import of the rows of dynamic tables.
 #include "rows.h"
 
 namespace extras {
@@ -10,7 +10,7 @@ void Table::move_row(const tsr_rows& rows, int64_t i, uint32_t own, const Move& 
     move(state(k, own), data_as<float>(*rows.states[k]) + i * width(k), width(k));
 }
 
-// The cursor is the next slot to look at; the shared row follows the last one.
+// `cursor` is the next slot to look at; the shared row follows the last slot.
 template <class Wanted>
 void Table::export_some(uint64_t& cursor, tsr_rows& rows, const Wanted& wanted) const {
   const int64_t room = numel(*rows.ids);
@@ -41,7 +41,7 @@ void Table::each_row(const Visit& visit) const {
   }
 }
 
-// Starts the shared row with zeros and with the states' start values.
+// Starts the shared row with zeros, and its states with their start values.
 void Table::begin_shared() {
   shared_used_ = false;
   shared_changed_ = 0;
@@ -98,7 +98,7 @@ void Table::export_changed(uint32_t follower, uint64_t& cursor, tsr_rows& rows) 
   export_some(cursor, rows, [&](uint32_t row) { return has_changed(follower, row); });
 }
 
-// The cursor is the next row of the mark to look at.
+// `cursor` is the next row of the mark to look at.
 void Table::export_removed(uint32_t follower, uint64_t& cursor, tsr_rows& rows) const {
   const std::vector<int64_t>& ids = changed_.ids(follower);
   const int64_t room = numel(*rows.ids);
@@ -109,9 +109,9 @@ void Table::export_removed(uint32_t follower, uint64_t& cursor, tsr_rows& rows) 
   }
 }
 
-// The row for an id that is given to the table, if the id ranks above the lowest of its bucket; otherwise kNone.
+// Finds a row for an imported id, if the id ranks above the lowest one of its bucket; otherwise returns kNone.
 uint32_t Table::row_for(int64_t id, const Extra* given) {
-  if (id == TSR_SHARED_ROW_ID) {  // dropped if ids without a row share none
+  if (id == TSR_SHARED_ROW_ID) {  // it is dropped if this table has no shared row
     if (shared_row_ != kNone) use_shared(given == nullptr ? 0 : given->step);
     return shared_row_;
   }
@@ -178,7 +178,7 @@ tsr_kernel_stats Table::stats() const {
   out.state_bytes = out.rows_in_use * shape_.row_bytes - out.weight_bytes;
   const auto unused = static_cast<uint64_t>(index_.rows_taken() - index_.used());
   out.other_bytes = index_.bytes() + unused * shape_.row_bytes + sketch_.bytes() + changed_.bytes();
-  out.evictions = evictions_ - given_up_;  // given rows that found no space were never in use here
+  out.evictions = evictions_ - given_up_;  // evictions by imported rows do not count
   return out;
 }
 

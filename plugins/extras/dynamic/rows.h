@@ -13,11 +13,11 @@
 
 namespace extras {
 
-constexpr int64_t kMostRows = 4'000'000'000;  // bound per shard, because slots have 32 bits
+constexpr int64_t kMostRows = 4'000'000'000;  // the most rows of a shard, because slots have 32 bits
 
 // The description of a table, from its config and its options. A table of 0 columns only knows which ids have rows.
 struct TableShape {
-  // Takes the options it knows out of the table's.
+  // Reads its options out of the table's options.
   TableShape(const tsr_kernel_table& table, const OptimizerRef& optimizer, Options& options)
       : name(table.name), rows(table.rows), ids(table.rows), dim(table.dim), policy(options, table.name) {
     int64_t floats = dim;
@@ -37,8 +37,8 @@ struct TableShape {
   bool has_room_for_all() const { return capacity >= ids; }
 
   std::string name;
-  int64_t rows;  // wanted rows; also the bound of the ids if there is no other
-  int64_t ids;   // bound of the ids
+  int64_t rows;  // rows in the config, which also limits ids unless there is another bound
+  int64_t ids;   // ids are below this
   int64_t dim;
   Policy policy;
   uint64_t row_bytes;  // including its states
@@ -64,9 +64,9 @@ class Table {
   const Index& index() const { return index_; }
   // The row of an id, or the shared row for its id; kNone if there is none.
   uint32_t find(int64_t id) const { return id == TSR_SHARED_ROW_ID ? shared_row_ : index_.find(key(id)); }
-  // The row shared by ids without one; kNone if there is none.
+  // The row that ids without a row share; kNone if there is none.
   uint32_t shared_row() const { return shared_row_; }
-  // Makes ids without a row use the shared row, and no other, in a step that trains.
+  // Call when ids without a row use the shared row in a step that trains.
   void use_shared(uint32_t step) {
     if (!std::exchange(shared_used_, true)) shared_changed_ = kAllFollowers;
     index_.head(shared_row_).step = step;
@@ -80,13 +80,13 @@ class Table {
   Key key(int64_t id) const { return spread_.key(id); }
   const Spread& spread() const { return spread_; }
 
-  // An id that was looked up and has no row; `position` is that in the batch.
+  // An id that was looked up and has no row, with its position in the batch.
   struct Miss {
     Key key;
     int64_t position;
   };
-  // Gives rows to ids that are admitted, and calls found(position, row) for each. The order of `misses` does not
-  // matter: a bucket takes its new ids by how often the batch has them, then by hash.
+  // Gives rows to ids that are admitted, and calls found(position, row) for each. The result does not depend on the
+  // order of `misses`: a bucket first takes the new ids that the batch has most often, then goes by hash.
   template <class Found>
   void insert(std::vector<Miss>& misses, uint32_t step, const Found& found);
 
@@ -94,8 +94,8 @@ class Table {
   void begin_step(uint32_t step, double time) {
     if (shape_.policy.ttl_seconds > 0 && time > 0) index_.expire_below(times_.first_young(step, time));
   }
-  // Notes a sighting, in a step, of a row that find() gave. A row that counts as gone begins anew. Returns true if the
-  // step had already sighted it.
+  // Notes a sighting of a row that find() returned. An expired row begins anew. Returns true if the step had already
+  // sighted it.
   [[gnu::always_inline]] bool touch(uint32_t row, uint32_t step) {
     const bool again = index_.head(row).step == step;
     if (index_.touch(row, step)) {
@@ -108,7 +108,7 @@ class Table {
     return {index_.lines(), index_.heads(), index_.head_stride(), reinterpret_cast<char*>(weights_.data()),
             static_cast<uint64_t>(shape_.dim) * sizeof(float)};
   }
-  // Always inlined, because GCC 12 drops calls of functions that only prefetch.
+  // It is always inlined, because GCC 12 drops calls of functions that only prefetch.
   [[gnu::always_inline]] void prefetch_row(uint32_t r) const {
     __builtin_prefetch(&index_.head(r), 1);
     const auto* at = reinterpret_cast<const char*>(row(r));
@@ -118,7 +118,7 @@ class Table {
   void start_values(std::span<const int64_t> ids, float* out) const { start_.fill(number_, ids, shape_.dim, out); }
   uint64_t evictions() const { return evictions_; }
 
-  // Implement abi/draft/changes.h.
+  // These implement abi/draft/changes.h.
   void mark(uint32_t follower);
   bool marked() const { return static_cast<bool>(changed_); }
   bool has_changed(uint32_t follower, uint32_t row) const {
@@ -136,7 +136,7 @@ class Table {
 
   void export_rows(uint64_t& cursor, tsr_rows& rows) const;
   void import_rows(const tsr_rows& rows);
-  // The state of the table in addition to rows (abi/draft/on_demand.h).
+  // Save and add the table's state other than its rows (abi/draft/on_demand.h).
   void save_extra(const ExtraBytes& to) const;
   void add_extra(const ExtraBytes& from);
   tsr_kernel_stats stats() const;
@@ -180,7 +180,7 @@ class Table {
         std::fill_n(state(k, rows[i]), width(k), static_cast<float>(optimizer_.state(k).start));
     }
   }
-  // The sightings that an id without a row counts as; 0 if it is not admitted.
+  // The number of sightings with which an id without a row enters; 0 if it is not admitted.
   uint32_t admitted(const Key& key, uint32_t sightings, uint32_t step) {
     if (index_.pinned(key.id)) return sightings;
     if (shape_.policy.admit_probability < 1) {  // a random draw per id and step
@@ -212,26 +212,26 @@ class Table {
   Sketch sketch_;
   ChangedRows changed_;
   Pages<float> weights_;
-  std::vector<Pages<float>> states_;  // states per element; the others lie in the index
+  std::vector<Pages<float>> states_;  // states per element; states per row are in the index
   struct StatePlace {
     char* first;
     uint64_t stride;  // bytes from row to row
   };
   StatePlace state_places_[OptimizerRef::kMaxStates] = {};
-  uint32_t shared_row_ = kNone;  // comes after all other rows
+  uint32_t shared_row_ = kNone;  // its number is above all other rows
   static constexpr uint32_t kAllFollowers = (1u << kFollowers) - 1;
   bool shared_used_ = false;
-  uint32_t shared_changed_ = 0;            // bit 1 << follower: changed since its mark
-  uint64_t evictions_ = 0, given_up_ = 0;  // given_up_: evictions by rows that the table was given
-  int64_t memory_for_ = 0;                 // rows that memory was prepared for
+  uint32_t shared_changed_ = 0;            // bit 1 << follower is set if it changed since the follower's mark
+  uint64_t evictions_ = 0, given_up_ = 0;  // given_up_: evictions by imported rows
+  int64_t memory_for_ = 0;                 // number of rows that memory was prepared for
 
-  static constexpr size_t kLinesAhead = 7, kHeadsAhead = 3;  // newcomers
+  static constexpr size_t kLinesAhead = 7, kHeadsAhead = 3;  // prefetch distances, in newcomers
   struct Newcomer {
     Key key;
     size_t first_miss;
     uint32_t sightings;
   };
-  std::vector<Newcomer> newcomers_;  // scratch, and so are these
+  std::vector<Newcomer> newcomers_;  // scratch, like the members below
   std::vector<int64_t> new_ids_;
   std::vector<uint32_t> new_rows_;
   std::vector<float> new_values_;

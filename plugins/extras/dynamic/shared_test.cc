@@ -1,5 +1,5 @@
-// Compares the row shared by ids without a row (absent=shared) with plain sums: all poolings, weights and clamped
-// gradients, ids that lose their rows between forward and backward, rows out and in, and changes since a mark.
+// Compares the row that ids without a row share (absent=shared) with plain sums: all poolings, weights and clamped
+// gradients, ids that lose their rows between forward and backward, export and import, and changes since a mark.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -55,17 +55,17 @@ struct Batch {
   std::vector<tsr_lookup_feature> features;
   DLTensor id_view{}, offset_view{}, weight_view{};
   tsr_lookup lookup{};
-  size_t size;  // of the output
+  size_t size;  // number of floats of the output
 };
 
-// The table's rows() says which ids have rows. The values of rows, and of the shared row, are kept here.
+// A plain copy of the values of all rows and of the shared row. The table's rows() says which ids have rows.
 class Plain {
  public:
   struct Held {
     std::vector<float> values;
     float updates = 0.25f;
   };
-  // Call after a forward: checks the rows.
+  // Call after each forward. Forgets rows that were evicted, and adds new rows with start values.
   void follow(const std::map<int64_t, Row>& there) {
     std::erase_if(rows_, [&](const auto& known) { return !there.contains(known.first); });
     for (const auto& [id, row] : there) {
@@ -86,7 +86,7 @@ class Plain {
       });
     return out;
   }
-  // `had` has the ids that had a row in the forward. An id that has lost it since learns nothing.
+  // `had` has the ids that had a row in the forward. An id that has lost its row since then is not updated.
   void update(const Batch& batch, const std::vector<float>& grads, const std::set<int64_t>& had, float clamp) {
     std::map<int64_t, std::vector<float>> all;
     for (const tsr_lookup_feature& f : batch.features)
@@ -182,7 +182,7 @@ void check_case(const Case& of) {
   Plain plain;
   std::mt19937_64 random(21);
   const Batch early(random, 1, 60, 3000, of.weighted);
-  compare(forward(bed, early, nullptr), {}, of.options);  // sights ids, which then share the row
+  compare(forward(bed, early, nullptr), {}, of.options);  // sights ids, which will share the row
   plain.follow(bed.rows());
   Steps steps{bed, plain, random, of, 1};
   for (int i = 0; i < 40; ++i) steps.take(i % 3 == 2 ? 1 : 0);

@@ -10,8 +10,8 @@
 
 namespace extras {
 
-// An approximate count per id: each bucket has up to 256 one-byte counters, halved after many counts. An id has two
-// counters, of which the lower one counts.
+// An approximate count per id. Each bucket has up to 256 one-byte counters, which are halved after many counts. An id
+// has two counters; the lower one is its count.
 class Sketch {
  public:
   Sketch() = default;
@@ -27,7 +27,7 @@ class Sketch {
     return static_cast<uint64_t>(buckets_) * (static_cast<uint64_t>(of_bucket_) + sizeof(uint32_t));
   }
 
-  // The approximate number of sightings, including these; never too low since the counters were last halved.
+  // Adds sightings, and returns the approximate number of all. Except for the halving, it is never too low.
   uint32_t add(const Key& key, uint32_t sightings) {
     uint8_t* own = counters_.data() + key.bucket * of_bucket_;
     const auto mask = static_cast<uint64_t>(of_bucket_ - 1);
@@ -44,7 +44,7 @@ class Sketch {
     return seen;
   }
 
-  // Writes the counters of the buckets that have counted anything.
+  // Writes the counters of all buckets that are not zero.
   template <class Write>
   void save(const Write& write) const {
     Saved head{buckets_ | of_bucket_ << kShift, 0};
@@ -57,12 +57,12 @@ class Sketch {
       write(counters_.data() + b * of_bucket_, static_cast<uint64_t>(of_bucket_));
     }
   }
-  // The counters of a table with other buckets are dropped.
+  // Adds saved counters. Those of a table with other buckets are dropped.
   template <class Read>
   void add(const Read& read) {
     Saved head{};
     read(&head, sizeof(head));
-    // 0: there were other buckets before
+    // An older format did not save the number of counters, which reads as 0.
     const int64_t saved = head.buckets >> kShift, count = saved == 0 ? kMost : saved;
     if (count < 0 || count > kMost) tessera::sdk::fail(TSR_DATA_LOSS, "a sketch of ", count, " counters was saved");
     head.buckets &= (int64_t{1} << kShift) - 1;

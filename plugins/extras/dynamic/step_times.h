@@ -6,13 +6,13 @@
 
 namespace extras {
 
-// Finds the steps that are longer ago than a number of seconds.
+// Remembers times of steps, to find the steps that are older than a number of seconds.
 class StepTimes {
  public:
   StepTimes() = default;
   explicit StepTimes(double seconds) : seconds_(seconds) {}
 
-  // The first step that is not too old; `time` is the time of `step`, in seconds.
+  // Returns the first step that is not too old. `time` is the time of `step`, in seconds.
   uint32_t first_young(uint32_t step, double time) {
     if (times_.empty() || time >= times_.back().time + seconds_ / kKept) times_.push_back({time, uint64_t{step}});
     while (times_.size() > 1 && times_[1].time <= time - seconds_) times_.pop_front();
@@ -26,7 +26,7 @@ class StepTimes {
     write(&count, sizeof(count));
     for (const Moment& m : times_) write(&m, sizeof(m));
   }
-  // The steps were the same on all ranks and the clocks nearly so; the first rank's times are used.
+  // Adds saved times, only those of the first rank: steps were the same on all ranks, and clocks nearly so.
   template <class Read>
   void add(const Read& read) {
     const bool kept = times_.empty() && seconds_ > 0;
@@ -40,7 +40,7 @@ class StepTimes {
   }
 
  private:
-  static constexpr double kKept = 256;  // intervals of the time to live; a step is remembered for each
+  static constexpr double kKept = 256;  // a step is remembered for each 256th of the time to live
   struct Moment {
     double time;
     uint64_t step;

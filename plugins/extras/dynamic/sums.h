@@ -1,4 +1,4 @@
-// Weighted sums of scattered vectors, for the available instruction set.
+// Weighted sums of scattered vectors, compiled for several instruction sets.
 #pragma once
 
 #include <tessera/sdk/isa.h>
@@ -7,7 +7,7 @@
 
 namespace extras {
 
-// out[0, dim) = the sum of scales[i] * rows[i][0, dim); scales NULL means all 1.
+// out[0, dim) = the sum of scales[i] * rows[i][0, dim). If scales is NULL, all are 1.
 using SumRows = void(const float* const* rows, const float* scales, int64_t count, int64_t dim, float* out);
 
 namespace sums {

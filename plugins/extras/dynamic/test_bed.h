@@ -22,7 +22,7 @@
 
 namespace extras {
 
-#ifdef TESTS_VIRTUAL_TABLES  // with a cache that is mostly smaller than the table
+#ifdef TESTS_VIRTUAL_TABLES  // the cache is mostly smaller than the table
 using Tested = VirtualTables;
 inline const char* const kComputeKernel = "ssd_virtual_table";
 constexpr bool kStartsAbsent = false;
@@ -63,7 +63,7 @@ void expect(bool right, const Parts&... parts) {
   std::printf("%s\n", text.str().c_str());
 }
 
-constexpr int64_t kDim = 20;  // neither one vector nor a multiple of one
+constexpr int64_t kDim = 20;  // not a multiple of a vector's floats
 constexpr float kRate = 0.5f;
 
 inline float start_of(int64_t id, int64_t column) {
@@ -75,7 +75,7 @@ inline tsr_code fill(void*, uint32_t, int64_t count, const int64_t* rows, float*
   return TSR_OK;
 }
 
-// w -= rate * g, and a state that starts at 0.25 and counts updates.
+// An optimizer with w -= rate * g, and a state that starts at 0.25 and counts updates.
 inline tsr_code state(void*, uint32_t i, tsr_state* out, tsr_error*) {
   if (i > 0) return TSR_OUT_OF_RANGE;
   *out = {sizeof(tsr_state), TSR_STATE_PER_ROW, dtype_of<float>(), 0, 0.25, "updates"};
@@ -120,7 +120,7 @@ class Bed {
     tables_ = tested_kernel().open(config_);
   }
 
-  // Bags of one id each.
+  // A lookup with bags of one id each.
   struct Query {
     Query(const std::vector<int64_t>& asked, int64_t step, double time)
         : ids(asked), offsets(asked.size() + 1), n{std::ssize(asked)}, m{std::ssize(offsets)} {
@@ -147,10 +147,9 @@ class Bed {
     tsr_lookup lookup{};
   };
 
-  // Returns the sums. With `grad`, also runs a backward that gives each id this gradient in all columns; 0 only counts
-  // a sighting.
-  double time = 0;                // of the next step
+  double time = 0;                // time of the next step, in seconds
   std::function<void()> between;  // called between forward and backward
+  // Returns the sums. Unless `grad` is 0, also runs a backward, which gives each id this gradient in all columns.
   std::vector<float> step(int64_t step, const std::vector<int64_t>& ids, bool reads_only = false, float grad = 1) {
     Query query(ids, step, time);
     query.lookup.flags = reads_only ? TSR_LOOKUP_READ_ONLY : 0;
@@ -273,7 +272,7 @@ struct Stream {
                          }};
 };
 
-// Zipf-like ids without an order in their numbers, up to 2^61.
+// Draws ids with Zipf-like popularity. Their numbers, up to 2^61, do not follow popularity.
 inline std::vector<int64_t> drawn(std::mt19937_64& random, size_t count, int64_t different) {
   std::vector<int64_t> out;
   for (size_t i = 0; i < count; ++i) {

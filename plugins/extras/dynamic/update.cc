@@ -4,7 +4,7 @@
 namespace extras {
 namespace {
 
-// Rows whose gradients are ready, for one call of the optimizer, which prefetches along the list.
+// A list of rows whose gradients are ready, for one call of the optimizer, which prefetches along the list.
 class RowList {
  public:
   RowList(const Table& table, const OptimizerRef& optimizer, const tsr_update& update)
@@ -30,8 +30,7 @@ class RowList {
 
  private:
   static constexpr int64_t kMost = 256;
-  // The number of rows of a call that must be near in the caches; the optimizer prefetches the others
-  // (abi/optimizer.h).
+  // The number of rows of a call that are prefetched here; the optimizer prefetches the others (abi/optimizer.h).
   static int64_t near_rows(const Table& table, const OptimizerRef& optimizer) {
     int64_t floats = table.dim();
     for (uint32_t k = 0; k < optimizer.num_states(); ++k) floats += table.width(k);
@@ -110,8 +109,8 @@ void DynamicTables::update_once(const Batch& batch, const tsr_lookup_feature& fe
   list.flush();
 }
 
-// Marks all rows of the batch as changed: they are sighted, then get a gradient and are written, possibly after another
-// mark. Some that were given to other ids meanwhile are marked without need.
+// Marks all rows of the batch as changed. They are sighted in forward, and get a gradient in backward, perhaps after
+// another mark. Rows that were given to other ids meanwhile are marked without need.
 void DynamicTables::note_changes(const Batch& batch, const Places& places) {
   for (uint32_t f = 0; f < batch.lookup.num_features; ++f) {
     const tsr_lookup_feature& feature = feature_of(batch.lookup, f);
@@ -123,7 +122,7 @@ void DynamicTables::note_changes(const Batch& batch, const Places& places) {
   }
 }
 
-// A later lookup has given some of the rows to other ids.
+// Drops the rows that a later lookup has given to other ids.
 void DynamicTables::drop_evicted(const Batch& batch, const tsr_lookup_feature& feature, Places& places) const {
   const Table& table = tables_[static_cast<size_t>(feature.table)];
   for (int64_t p = batch.begin(feature, 0); p < batch.begin(feature, feature.bags); ++p) {
@@ -162,7 +161,7 @@ void DynamicTables::take_shares(const Batch& batch, const tsr_lookup_feature& fe
   }
 }
 
-// A share's gradient, scaled and clamped, in a row of clamped_.
+// Writes a share's gradient, scaled and clamped, to a row of clamped_, and returns it.
 const float* DynamicTables::clamped(const Share& share, size_t row, int64_t dim, float scale) {
   float* const out = clamped_.data() + static_cast<int64_t>(row) * dim;
   for (int64_t d = 0; d < dim; ++d) out[d] = std::clamp(scale * share.gradient[d], -max_gradient_, max_gradient_);
@@ -227,7 +226,7 @@ void DynamicTables::update(Table& table, const tsr_backward& args) {
     }
     for (size_t i = 0; i < count; ++i) {
       const uint32_t begin = group_begin_[first + i], end = group_begin_[first + i + 1];
-      if (end - begin == 1 && scales_[begin] == 1) {  // can be used unchanged
+      if (end - begin == 1 && scales_[begin] == 1) {  // the gradient can be used unchanged
         gradients_of_[i] = addresses_[begin];
         continue;
       }

@@ -1,4 +1,4 @@
-// FTRL-proximal, per coordinate: sparse weights by l1, a step size for each element.
+// FTRL-proximal, per coordinate: l1 makes weights sparse, and each element has a step size of its own.
 //
 // H. B. McMahan et al., "Ad click prediction: a view from the trenches", KDD 2013, algorithm 1, in the form of
 // TensorFlow's ApplyFtrl (tf.keras.optimizers.Ftrl), whose options these are. With p = -learning_rate_power:
@@ -40,7 +40,7 @@ class Ftrl : public Optimizer {
 
   void update_row(const tsr_update& update, int64_t dim, float* weight, const float* grad,
                   float* const* states) const noexcept {
-    if (update.learning_rate <= 0) return;  // then nothing moves, and division by 0 is avoided
+    if (update.learning_rate <= 0) return;  // weights do not change, and nothing is divided by 0
     const Terms terms(*this, update.learning_rate);
     if (power_ == 0.5)
       row(terms, dim, {weight, grad, states[0], states[1]}, [](float n) { return std::sqrt(n); });
@@ -70,7 +70,7 @@ class Ftrl : public Optimizer {
       const float root = power(next);
       const float z = r.linear[d] + r.grad[d] - (root - power(n)) * t.inverse_rate * r.weight[d];
       const float curvature = root * t.inverse_rate + t.ridge;
-      // A coordinate without any gradient so far has no curvature; it stays at 0.
+      // Before its first gradient, a coordinate has no curvature and stays at 0.
       r.weight[d] = std::abs(z) <= t.l1 || curvature <= 0 ? 0 : (std::copysign(t.l1, z) - z) / curvature;
       r.accumulator[d] = next;
       r.linear[d] = z;

@@ -1,5 +1,5 @@
-// Compares the formula with a loop in doubles over options, widths and steps; tests the start of the states and refused
-// options.
+// Compares the formula with a loop in doubles for many options, widths and steps. Also tests the start values of
+// states, and refused options.
 #include <cstdio>
 #include <random>
 

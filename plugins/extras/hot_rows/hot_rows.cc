@@ -1,4 +1,4 @@
-// hot_rows: popular rows are on every rank, the others are dealt out (see hot_rows.h).
+// hot_rows: popular rows are on every rank, and the others are divided in turn (see hot_rows.h).
 #include "hot_rows.h"
 
 TESSERA_PLUGIN("hot_rows", "1.0.0",

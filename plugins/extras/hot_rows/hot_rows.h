@@ -1,9 +1,8 @@
-// Places hot rows on every rank and deals the others out like cards.
+// Places hot rows on every rank, and divides the other rows among the ranks in turn.
 //
 // The hot rows of a table are looked up on the batch's own rank, so no rank serves them for all others. The remaining
 // rows are far less skewed: cold row r, counted in the order of the table, is on rank r mod N. `tessera stats --hot
-// FILE`
-// writes the list, a line per table: its name, then its rows, the most popular first.
+// FILE` writes the list, a line per table: its name, then its hot rows, the most popular first.
 #pragma once
 
 #include <tessera/sdk/sharder.h>
@@ -19,7 +18,7 @@ namespace extras {
 
 using namespace tessera::sdk;
 
-// The hot rows of one table, and the numbering of the others without them.
+// The hot rows of one table, and the numbers of its cold rows.
 class HotList {
  public:
   HotList() = default;
@@ -61,7 +60,7 @@ class HotRows : public Sharder {
     if (!path.empty()) read(path, most);
   }
 
-  // Row sets: the hot rows, if there are any, then each rank's cold ones.
+  // The row sets are the hot rows, if there are any, then the cold rows of each rank.
   std::vector<Layout> propose(const Table& table, const Topology& topology, const Constraints& limits) const override {
     const HotList& hot = list_of(table);
     if (hot.largest() >= table.rows)

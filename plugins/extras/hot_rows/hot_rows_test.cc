@@ -1,4 +1,5 @@
-// Every id has one row and every row its id, whatever the list. Bad lists and lists of another plan are refused.
+// Tests that every id has one row and every row one id, for any list, and that bad lists and lists of another plan are
+// refused.
 #include <cstdio>
 #include <cstdlib>
 #include <random>

@@ -1,4 +1,4 @@
-// mch: maps a lookup's ids to rows of the inner kernel's table, which does all sums and updates.
+// mch: maps a lookup's ids to rows of the inner kernel's table. The inner kernel does all sums and updates.
 #include "mch.h"
 
 #include <tessera/sdk/cost.h>
@@ -29,7 +29,7 @@ MchTables::MchTables(const sdk::InnerKernel& inner, const tsr_kernel_config& con
   }
 }
 
-// All of a table's ids are sighted together, whichever features read it.
+// Asks the inner kernel about each table. All ids of a table are sighted together, whichever features read it.
 void MchTables::ask(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, bool keeps, Context& context) {
   const bool trains = (lookup.flags & TSR_LOOKUP_READ_ONLY) == 0;
   for (uint32_t t = 0; t < tables_.size(); ++t) {

@@ -45,7 +45,7 @@ class MchTables : public sdk::KernelInstance, public sdk::Changes {
   void end(Context& context) noexcept;
 
   std::vector<ManagedTable> tables_;
-  std::vector<int64_t> ids_;  // scratch, and so are these
+  std::vector<int64_t> ids_;  // scratch, like the members below
   sdk::InnerLookup inner_lookup_;
   Context passing_;
 };

@@ -67,7 +67,7 @@ TableShape::TableShape(const tsr_kernel_table& table)
   if (!std::isfinite(mch.decay_exponent)) wrong("decay_exponent", "none", "must be a number");
   mch.eviction_interval = options.integer("eviction_interval", 1);
   if (mch.eviction_interval < 1) wrong("eviction_interval", mch.eviction_interval, "needs 1 step or more");
-  // A bounded table has a row for each of its ids, and one that is shared by ids not yet admitted.
+  // A bounded table has a row for each of its ids, and one for all ids that are not yet admitted.
   const bool any = ids == INT64_MAX;
   mch.zch_size = options.integer("zch_size", any ? std::max<int64_t>(1, table.rows) : table.rows + 1);
   if (mch.zch_size < (options.has("zch_size") ? 2 : 1))
@@ -76,7 +76,7 @@ TableShape::TableShape(const tsr_kernel_table& table)
   options.finish();
 }
 
-// Rows on their way between the inner kernel and others, with all states.
+// A block of rows with all states, for export from the inner kernel and import to it.
 struct ManagedTable::Block {
   Block(const ManagedTable& table, int64_t rows)
       : dim(table.shape_.dim),
@@ -137,8 +137,8 @@ ManagedTable::ManagedTable(TableShape shape, uint32_t number, const sdk::Optimiz
   begin_all();
 }
 
-// If rows keep their values when they change ids, all get start values, as in a table of this size, and the shared row
-// exists before it is trained. Otherwise an id's row starts when the id is admitted.
+// If rows keep their values when they get another id, all rows get start values now, as in a table of this size, and
+// the shared row exists before it is trained. Otherwise an id's row gets start values when the id is admitted.
 void ManagedTable::begin_all() {
   shared_ = !shape_.reset;
   std::vector<int64_t> rows;
@@ -176,7 +176,7 @@ void ManagedTable::begin(std::span<const int64_t> ids, std::span<const int64_t> 
 }
 
 void ManagedTable::find(std::span<const int64_t> ids, bool trains, int64_t* rows) {
-  std::vector<int64_t> entered;  // admitted in this step, which had found no row for them
+  std::vector<int64_t> entered;  // ids without a row that are admitted in this step
   if (trains && mch_.profile(ids)) {
     entered.assign(mch_.entered_ids().begin(), mch_.entered_ids().end());
     std::sort(entered.begin(), entered.end());
@@ -223,7 +223,7 @@ bool ManagedTable::is_gone(int64_t id) const {
   return row == mch_.shared_row();
 }
 
-// The cursor is the next id of the mark to look at.
+// `cursor` is the next id of the mark to look at.
 void ManagedTable::export_removed(uint32_t follower, uint64_t& cursor, tsr_rows& rows) const {
   const std::vector<int64_t>& ids = ids_at_mark_[follower];
   const int64_t room = sdk::numel(*rows.ids);
@@ -241,7 +241,7 @@ void ManagedTable::export_rows(uint64_t& cursor, tsr_rows& rows) {
   export_some(cursor, rows, [](int64_t) { return true; });
 }
 
-// The cursor is the next slot to look at.
+// `cursor` is the next slot to look at.
 template <class Wanted>
 void ManagedTable::export_some(uint64_t& cursor, tsr_rows& rows, const Wanted& wanted) {
   const auto slots = mch_.slots();
@@ -294,7 +294,7 @@ void ManagedTable::import_rows(const tsr_rows& rows) {
     if (ids[i] == kSharedId) own[i] = mch_.shared_row();
   }
   note_changes(own);
-  // Ids that rank below all existing ones are not admitted and are left out.
+  // Ids that rank below all existing ones are not admitted, and their rows are left out.
   const int64_t dim = shape_.dim;
   Block one(*this, 1);
   for (size_t i = 0; i < ids.size(); ++i) {

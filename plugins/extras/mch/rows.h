@@ -1,4 +1,4 @@
-// One table: the ids that have rows (sdk/managed_collisions.h), and the rows, in the inner kernel.
+// One table: the ids that have rows (sdk/managed_collisions.h), and their rows, which are in the inner kernel.
 #pragma once
 
 #include <tessera/sdk/draft/changes.h>
@@ -23,17 +23,17 @@ struct TableShape {
   explicit TableShape(const tsr_kernel_table& table);
 
   std::string name;
-  int64_t ids;  // bound of the ids
+  int64_t ids;  // ids are below this
   int64_t dim;
   sdk::MchOptions mch;
-  bool reset = true;  // a row that changes its id starts anew
+  bool reset = true;  // a row that gets another id starts anew
 };
 
 class ManagedTable {
  public:
-  // The id, in export_rows and import_rows, of the row shared by ids without one. No real id is as large.
+  // The id of the shared row in export_rows and import_rows. No real id is as large.
   static constexpr int64_t kSharedId = TSR_SHARED_ROW_ID;
-  // The content of tsr_rows::extra: the state that Mch keeps of an id.
+  // The content of tsr_rows::extra: the state that Mch keeps for an id.
   struct Extra {
     int64_t count, last;
   };
@@ -46,7 +46,7 @@ class ManagedTable {
   // Finds the inner rows of ids before a lookup. A training lookup also sights them.
   void find(std::span<const int64_t> ids, bool trains, int64_t* rows);
 
-  // Implement abi/draft/changes.h.
+  // These implement abi/draft/changes.h.
   void mark(uint32_t follower);
   void note_changes(std::span<const int64_t> inner_rows) {
     if (marks_) marks_.add(inner_rows.data(), std::ssize(inner_rows));
@@ -79,11 +79,11 @@ class ManagedTable {
   sdk::StartValues start_;
   sdk::InnerInstance inner_;
   sdk::Mch mch_;
-  bool shared_ = false;  // the shared row has values: it was trained, or has start values
-  sdk::RowMarks marks_;  // of inner rows
+  bool shared_ = false;  // true if the shared row has values, because it was trained or has start values
+  sdk::RowMarks marks_;  // changes of inner rows
   std::array<std::vector<int64_t>, sdk::kFollowers> ids_at_mark_;  // ids that had rows at the mark, ascending
   uint64_t lookups_ = 0, hits_ = 0;
-  int64_t given_up_ = 0;  // evictions by rows that the table was given
+  int64_t given_up_ = 0;  // evictions by imported rows
 };
 
 }  // namespace extras

@@ -3,7 +3,7 @@
 //
 //   row(i)[a, b, c] = sum over p, q of G1[i1][a, p] G2[i2][p, b, q] G3[i3][q, c],    i = (i1 n2 + i2) n3 + i3
 //
-// with rows <= n1 n2 n3 and dim = d1 d2 d3. The sizes are those that need the fewest values.
+// with rows <= n1 n2 n3 and dim = d1 d2 d3. The sizes are chosen so that the cores have the fewest values.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +38,7 @@ struct TrainShape {
     }
   }
 
-  // Values of a slice of core k: everything selected by index i_k.
+  // The number of values of a slice of core k, which an index i_k selects.
   int64_t width(int k) const { return d[static_cast<size_t>(k)] * (k == 1 ? rank * rank : rank); }
   int64_t values() const { return n[0] * width(0) + n[1] * width(1) + n[2] * width(2); }
   std::array<int64_t, 3> slices_of(int64_t row) const { return {row / n[2] / n[1], row / n[2] % n[1], row % n[2]}; }
@@ -51,7 +51,7 @@ struct TrainShape {
   static int64_t ceil_of(int64_t a, int64_t b) { return (a + b - 1) / b; }
 };
 
-// Computes one row from its slices; holds intermediate results.
+// Computes one row from its slices, and keeps intermediate results.
 class TrainRow {
  public:
   explicit TrainRow(const TrainShape& shape)
@@ -64,8 +64,7 @@ class TrainRow {
     multiply(left_.data(), slices[2], out, {s_.d[0] * d2, r, d3});
   }
 
-  // Adds the row's gradient [dim], mapped to the slices, to the slices' gradients. Call after values() of the same
-  // slices.
+  // Adds the gradients of the slices, from the row's gradient [dim]. Call it after values() of the same slices.
   void gradients(const std::array<const float*, 3>& slices, const float* grad, const std::array<float*, 3>& out) {
     const int64_t r = s_.rank, d1 = s_.d[0], d2 = s_.d[1], d3 = s_.d[2];
     add_left_gradient(left_.data(), grad, out[2], {d1 * d2, r, d3});

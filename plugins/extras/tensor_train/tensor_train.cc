@@ -26,7 +26,7 @@ TrainShape shape_of(const tsr_kernel_table& table) {
   return {table.rows, table.dim, ranks};
 }
 
-// The slices of one core, the optimizer's states of each, and their gradients in a step.
+// The slices of one core, with their optimizer states and their gradients in a step.
 struct Core {
   int64_t count, width;
   std::vector<float> values, gradients;
@@ -58,15 +58,15 @@ class Table {
   std::array<Core, 3>& cores() { return cores_; }
   uint64_t lookups = 0;
 
-  // Draws values from the table's start values, scaled so that rows have the same spread: a product of three has
-  // variance rank^2 v^3. Without start values, rows are 0 because only the first core is 0, so that they can be
-  // trained.
+  // Draws the cores' values from the table's start values, scaled so that rows have the same spread: a row, as a
+  // product of three cores with variance v, has variance rank^2 v^3. Without start values, only the first core is 0, so
+  // that rows are 0 and can be trained.
   void start(const StartValues& start, uint32_t table) {
     for (size_t k = 0; k < 3; ++k) {
       Core& core = cores_[k];
       const int64_t rows = (core.count * core.width + shape_.dim - 1) / shape_.dim;
       std::vector<int64_t> ids(static_cast<size_t>(rows));
-      for (size_t i = 0; i < ids.size(); ++i)  // different rows for each core
+      for (size_t i = 0; i < ids.size(); ++i)  // each core uses the start values of different rows
         ids[i] = static_cast<int64_t>((i * 3 + k) % static_cast<size_t>(shape_.rows));
       std::vector<float> drawn(static_cast<size_t>(rows * shape_.dim));
       start.fill(table, ids, shape_.dim, drawn.data());
@@ -74,7 +74,7 @@ class Table {
       for (const float v : drawn) squares += static_cast<double>(v) * v;
       const double spread = std::sqrt(squares / std::max<double>(1, static_cast<double>(drawn.size())));
       const auto rank = static_cast<double>(shape_.rank);
-      const double wanted = std::cbrt(spread / rank);  // of a core's values
+      const double wanted = std::cbrt(spread / rank);  // spread of a core's values
       for (size_t i = 0; i < core.values.size(); ++i) {
         const double unit = spread > 0 ? drawn[i] / spread * wanted : k == 0 ? 0 : 1 / std::sqrt(rank);
         core.values[i] = static_cast<float>(unit);
@@ -174,7 +174,7 @@ class Trains : public KernelInstance {
   }
 
  private:
-  // Sums each row's gradient over the batch, and computes those of the ids' weights on the way. `row` is scratch.
+  // Sums each row's gradient over the batch, and also computes the gradients of the ids' weights. `row` is scratch.
   std::map<int64_t, std::vector<float>> row_gradients(const tsr_backward& args, size_t t, std::vector<float>& row) {
     std::map<int64_t, std::vector<float>> sums;
     for (uint32_t f = 0; f < args.lookup->num_features; ++f) {
@@ -228,7 +228,7 @@ class TensorTrain : public Kernel {
     return std::make_unique<Trains>(config);
   }
 
-  // Typical figures: a multiplication in each direction costs a third of a nanosecond, three in backward.
+  // Typical figures: a multiplication takes a third of a nanosecond, and backward has three for each one in forward.
   tsr_estimate estimate(const tsr_kernel_config& config, const tsr_workload& work) const override {
     const tsr_kernel_table& shard = table_of(config, 0);
     const TrainShape shape = shape_of(shard);
@@ -243,7 +243,7 @@ class TensorTrain : public Kernel {
     tsr_estimate out{};
     out.forward_seconds = work.ids * (row + kId);
     out.backward_seconds = work.ids * kId + (work.distinct > 0 ? work.distinct : work.ids) * 3 * row;
-    const auto held = static_cast<double>(values + shape.values());  // including their gradients
+    const auto held = static_cast<double>(values + shape.values());  // includes the gradients
     out.bytes = static_cast<uint64_t>(part_of_shard(shard, work) * held * sizeof(float));
     return out;
   }

@@ -1,4 +1,4 @@
-// Compares the product with sums in doubles and its gradients with differences; checks that sizes hold every row.
+// Compares the product with sums in doubles, and its gradients with differences. Checks that the cores have every row.
 #include <cstdio>
 #include <random>
 #include <set>
@@ -55,7 +55,7 @@ void compare(const TrainShape& shape) {
     expect(std::abs(values[d] - want) <= 1e-4 * (1 + std::abs(want)), "an element", values[d], want);
   }
   row.gradients(view(slices), grad.data(), {gradients[0].data(), gradients[1].data(), gradients[2].data()});
-  // The row is linear in each slice, so a difference is the gradient.
+  // A row is linear in each slice, so a difference equals the gradient.
   for (size_t k = 0; k < 3; ++k) {
     for (size_t i = 0; i < slices[k].size(); ++i) {
       Slices moved = slices;

@@ -1,4 +1,4 @@
-// Maps row ids to numbers below 2^32: open addressing, in one array that grows.
+// Maps row ids to numbers below 2^32, by open addressing in one array that grows.
 #pragma once
 
 #include <bit>
@@ -15,7 +15,7 @@ class IdMap {
 
   // kNone if the id has no number.
   uint32_t find(int64_t id) const { return seats_[seat_of(id)].value; }
-  // Returns true if the id was new; otherwise its number stays.
+  // Returns true if the id was new. A known id keeps its number.
   bool insert(int64_t id, uint32_t value) {
     const size_t at = seat_of(id);
     if (seats_[at].value != kNone) return false;
@@ -28,7 +28,7 @@ class IdMap {
     if (seats_[hole].value == kNone) return;
     --size_;
     seats_[hole].value = kNone;
-    // later entries may belong before the hole
+    // Later entries may belong into the hole.
     for (size_t at = next(hole); seats_[at].value != kNone; at = next(at)) {
       const size_t home = home_of(seats_[at].id);
       if (((at - home) & (seats_.size() - 1)) < ((at - hole) & (seats_.size() - 1))) continue;

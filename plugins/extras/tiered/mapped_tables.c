@@ -1,6 +1,5 @@
-// Preloaded into a program, it puts large allocations into a mapped file: tables on a disk without a kernel made for
-// it.
-// For figures.sh.
+// Preloaded into a program by figures.sh, it puts large allocations into a mapped file, so that tables are on a disk
+// without a special kernel.
 //   cc -shared -fPIC -O2 -o mapped_tables.so '-DMAPPED_FOLDER="/var/tmp"' mapped_tables.c -ldl
 #define _GNU_SOURCE
 #include <dlfcn.h>

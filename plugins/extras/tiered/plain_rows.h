@@ -1,4 +1,4 @@
-// A simple kernel for tests, to be wrapped.
+// A simple kernel, which tests wrap.
 #pragma once
 
 #include <tessera/sdk/kernel.h>
@@ -14,7 +14,7 @@ namespace extras {
 
 using namespace tessera::sdk;
 
-// Rows in memory, plain loops, w -= 0.5 g, and a state that starts at 0.25 and counts updates.
+// Has rows in memory and plain loops. It updates w -= 0.5 g, and has a state that starts at 0.25 and counts updates.
 class PlainRows : public KernelInstance {
  public:
   explicit PlainRows(const tsr_kernel_config& config) : max_gradient_(static_cast<float>(config.max_gradient)) {

@@ -1,4 +1,4 @@
-// Rows as they travel between a file, memory and the inner kernel: one record each, the weights and then the states.
+// Records: the form of rows between a file, memory and the inner kernel. A record is a row's weights, then its states.
 #pragma once
 
 #include <tessera/sdk/kernel.h>

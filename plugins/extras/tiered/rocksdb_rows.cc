@@ -1,4 +1,4 @@
-// Rows and states of four tables in RocksDB: only the reads and writes of a step of figures.sh.
+// Measures the reads and writes of a step of figures.sh, with rows and states of four tables in RocksDB.
 //   c++ -std=c++20 -O2 -o rocksdb_rows rocksdb_rows.cc -lrocksdb        Debian: librocksdb-dev
 //   rocksdb_rows DIRECTORY ROWS FLOATS STEPS CACHE_BYTES
 // Prints milliseconds per step. A step reads the different rows of 2,048 samples with 3 ids per table (Zipf 1.05) and

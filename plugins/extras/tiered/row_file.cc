@@ -82,7 +82,7 @@ class ThreadIo final : public PieceIo {
   const char* name() const override { return "threads"; }
 
  private:
-  // If the system gives no thread, the existing ones do the work.
+  // If the system cannot start a thread, the existing threads do the work.
   void start() {
     try {
       while (threads_.size() + 1 < static_cast<size_t>(most_)) threads_.emplace_back([this] { run(); });
@@ -120,7 +120,7 @@ class ThreadIo final : public PieceIo {
   std::condition_variable changed_;
   bool stop_ = false;
   uint64_t round_ = 0;
-  int at_work_ = 0;  // threads that are looking at the queue
+  int at_work_ = 0;  // number of threads that use the queue
   Direction direction_ = Direction::kRead;
   std::span<const Piece> pieces_;
   std::atomic<size_t> next_{0};
@@ -160,7 +160,7 @@ std::unique_ptr<PieceIo> thread_io(int file, const PieceIoShape& shape) {
 
 RowFile::RowFile(const RowFileOptions& options, std::string table, uint64_t bounce)
     : directory_(options.directory), table_(std::move(table)), file_(open_nameless(directory_, table_)) {
-  constexpr int kLargeWrites = 4;  // more long writes at once are not faster
+  constexpr int kLargeWrites = 4;  // more long writes at the same time are not faster
   try {
     reader_ = chosen_io(file_, options, {static_cast<int>(options.depth), bounce});
     writer_ = chosen_io(file_, options, {kLargeWrites, 0});

@@ -20,12 +20,12 @@ inline constexpr uint64_t kBlockBytes = 4096;
 class BlockBuffer {
  public:
   BlockBuffer() = default;
-  // Earlier content may be lost.
+  // Returns at least this many bytes. Earlier content may be lost.
   char* room(size_t bytes) {
     if (bytes > bytes_) grow(bytes);
     return memory_.get();
   }
-  // Earlier content stays.
+  // The same, but earlier content stays.
   char* keep(size_t bytes) {
     if (bytes <= bytes_) return memory_.get();
     const std::unique_ptr<char, Free> old = std::move(memory_);
@@ -49,8 +49,8 @@ class BlockBuffer {
   size_t bytes_ = 0;
 };
 
-// A range of a file, and its address in memory. Offset, size and address are multiples of a block. A piece that is read
-// may also be smaller, within `PieceIo::bounce` bytes of whole blocks.
+// A range of a file, and its address in memory. Offset, size and address are multiples of a block. For reading, they
+// need not be, if the whole blocks around the piece have at most PieceIoShape::bounce bytes.
 struct Piece {
   char* memory;
   uint64_t bytes;
@@ -59,8 +59,8 @@ struct Piece {
 
 enum class Direction { kRead, kWrite };
 
-// Moves pieces of one open file and returns when all are done; used by one thread at a time. Returns 0, or the errno of
-// a failed piece; EIO if the file ends before a piece.
+// Moves pieces of one open file, and returns when all are done. Only one thread may use it at a time. Returns 0, or the
+// errno of a failed piece, which is EIO if the file ends before the piece.
 class PieceIo {
  public:
   virtual ~PieceIo() = default;
@@ -70,10 +70,10 @@ class PieceIo {
 
 struct PieceIoShape {
   int depth = 64;                 // requests in flight: entries of a ring, or threads
-  uint64_t bounce = kBlockBytes;  // largest size of the whole blocks around an unaligned piece
+  uint64_t bounce = kBlockBytes;  // the most bytes of the whole blocks around an unaligned piece
 };
 
-// pread and pwrite on its own threads, which are started when there is enough to do.
+// Uses pread and pwrite on threads of its own, which start when there is enough to do.
 std::unique_ptr<PieceIo> thread_io(int file, const PieceIoShape& shape);
 // Uses io_uring. The file, and the memory for unaligned pieces, are registered with it. Null if this build or the
 // kernel lacks io_uring.

@@ -11,7 +11,7 @@ uint32_t ceil_div(uint64_t a, uint64_t b) { return static_cast<uint32_t>((a + b 
 
 }  // namespace
 
-// The file has 1.4 times the space of the rows, so that segments chosen for emptying are on average at least a quarter
+// The file has 1.4 times the space of the rows, so that on average a segment that is emptied is at least a quarter
 // free.
 LogShape::LogShape(int64_t rows, uint64_t record_bytes) : stride(record_bytes + sizeof(uint32_t)) {
   constexpr uint64_t kSegmentBytes = 1 << 20, kFewestSegments = 64;
@@ -69,7 +69,7 @@ std::vector<RowLog::Emptied> RowLog::to_be_emptied() const {
   full.resize(most);
   std::vector<Emptied> out;
   uint64_t held = 0;
-  for (const uint32_t s : full) {  // the fewest segments that free a block, those with the fewest held places
+  for (const uint32_t s : full) {  // takes segments with the fewest held places first, until a block is gained
     if (held_[s] > 0 && ceil_div(held + held_[s], shape_.in_block) > free_blocks()) break;
     held += held_[s];
     out.push_back({s, held_[s] == 0});

@@ -1,4 +1,4 @@
-// Records that are neither in the cache nor only in the file.
+// Records between the cache and the file: read early, or waiting to be written.
 #pragma once
 
 #include <algorithm>
@@ -15,10 +15,10 @@ class RowsOnTheWay {
 
   struct Row {
     uint32_t row = kNoRow;
-    uint32_t place = 0;    // place in the file of an equally new copy
-    uint32_t take = 0;     // take in which it came, or was announced
+    uint32_t place = 0;    // place of its newest copy in the file
+    uint32_t take = 0;     // the count of takes when it came, or when prefetch() last asked for it
     uint32_t version = 0;  // incremented when the entry gets another record
-    bool changed = false;  // the file has another value, or none
+    bool changed = false;  // true if the file has another value, or none
   };
   // Adds the record of a row that is not here yet; returns its entry.
   uint32_t put(const Row& row, const float* record) {
@@ -53,7 +53,7 @@ class RowsOnTheWay {
   const Row& row(uint32_t i) const { return rows_[i]; }
   float* record(uint32_t i) { return records_.data() + static_cast<int64_t>(i) * floats_; }
   size_t changed() const { return changed_; }
-  uint32_t places() const { return static_cast<uint32_t>(rows_.size()); }  // some may be free: their row is kNoRow
+  uint32_t places() const { return static_cast<uint32_t>(rows_.size()); }  // includes free entries, whose row is kNoRow
   uint64_t bytes() const { return records_.size() * sizeof(float) + rows_.size() * sizeof(Row); }
 
  private:

@@ -7,13 +7,13 @@ namespace extras {
 namespace {
 
 using sdk::fail;
-constexpr uint32_t kTakesKept = 2;  // takes for which rows on their way are kept, if nothing has to be written
+constexpr uint32_t kTakesKept = 2;  // rows on their way that need not be written are kept for this many takes
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 int64_t rows_of(const std::vector<TierTable>& tables) { return tables.back().first + tables.back().rows; }
-bool before(uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b) < 0; }  // takes, which wrap around
+bool before(uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b) < 0; }  // the count of takes wraps around
 
 }  // namespace
 
@@ -49,7 +49,7 @@ void Tier::pin(uint32_t slot, bool trains, std::vector<uint32_t>& pinned) {
   if (trains && uses < UINT8_MAX) ++uses;
 }
 
-// Halves the use counts of a few rows with each take, so that all are halved once per some dozen uses of each slot.
+// Halves the use counts of a few rows in each take. All are halved once while each slot is used kUsesPerSlot times.
 void Tier::age(size_t used) {
   constexpr int64_t kUsesPerSlot = 40;
   const int64_t rows = std::ssize(uses_);
@@ -93,7 +93,7 @@ void Tier::take(std::span<const int64_t> rows, bool trains, int64_t* slots, std:
     Lock file(read_mutex_, std::defer_lock);
     const auto begin = std::chrono::steady_clock::now();
     const bool waits = needs_file();
-    if (waits) {  // the locks are taken in a fixed order; prefetch() may bring rows in between
+    if (waits) {  // locks are taken in a fixed order, so this one is released; prefetch() may bring rows meanwhile
       lock.unlock();
       file.lock();
       lock.lock();
@@ -107,7 +107,7 @@ void Tier::take(std::span<const int64_t> rows, bool trains, int64_t* slots, std:
   }
   if (trains) age(pinned.size() - first);
   if (on_the_way_.changed() < 4 * batch_rows_) return;
-  lock.unlock();  // write_back() is not fast enough
+  lock.unlock();  // write_back() is not fast enough, so this thread helps
   write_back();
 }
 
@@ -115,7 +115,7 @@ bool Tier::needs_file() {
   return std::any_of(missing_rows_.begin(), missing_rows_.end(), [&](int64_t r) { return where(at(r)) == kStored; });
 }
 
-// CLOCK eviction: of the next few candidates, takes the least used. kNoRow: none may go.
+// CLOCK eviction: of the next few candidates, takes the least used. Returns kNoRow if none may be evicted.
 uint32_t Tier::victim() {
   constexpr size_t kSeen = 8;
   for (const bool spares : {true, false}) {  // first spares rows that the next step wants
@@ -144,7 +144,7 @@ void Tier::make_room(size_t rows) {
            "\": the steps in progress need more rows than the ", slots_.size(),
            " that fit in its cache: set a larger cache_mib, or use smaller batches");
     }
-    slots_[slot].pins = 1;  // chosen; must not be chosen again
+    slots_[slot].pins = 1;  // so that it is not chosen again
     victims_.push_back(slot);
   }
   std::sort(victims_.begin(), victims_.end());
@@ -264,7 +264,7 @@ void Tier::prefetch(std::span<const int64_t> rows) {
   for (const int64_t row : rows) {
     const uint32_t w = at(row);
     if (where(w) == kCached) {
-      slots_[number(w)].wanted = takes_ + 1;  // the previous step should not push it out
+      slots_[number(w)].wanted = takes_ + 1;  // so that the take before does not evict it
     } else if (where(w) == kOnTheWay) {
       on_the_way_.touch(number(w), takes_);
     } else if (early_.insert(row, 0)) {
@@ -284,7 +284,8 @@ void Tier::prefetch(std::span<const int64_t> rows) {
   read_stored(early_stored_, false);
   fill_starts(early_new_, early_starts_);
   lock.lock();
-  for (size_t i = 0; i < early_rows_.size(); ++i) {  // unless a lookup was faster, or the record was moved
+  // A lookup may have been faster, or the record may have moved.
+  for (size_t i = 0; i < early_rows_.size(); ++i) {
     const uint32_t w = at(early_rows_[i]);
     if (where(w) == kStored && number(w) == early_places_[i])
       put_on_the_way(early_rows_[i], false, number(w), early_records_.data() + i * floats);
@@ -322,7 +323,8 @@ void Tier::fill_starts(std::span<const int64_t> rows, std::vector<float>& record
   }
 }
 
-// Call with the lock for reading, or also with the last one. `runs`: reads neighbouring rows together, for many rows.
+// Call it with read_mutex_, or with mutex_ as well. With `runs`, which is for many rows, it reads neighbouring rows
+// together.
 void Tier::read_stored(std::span<Stored> rows, bool runs) {
   if (rows.empty()) return;
   constexpr uint64_t kRunBytes = 256 << 10, kMostBytes = 4 << 20;
@@ -342,7 +344,7 @@ void Tier::read_stored(std::span<Stored> rows, bool runs) {
     char* to = run_.room(kMostBytes);
     size_t i = done;
     pieces_.clear();
-    uint32_t block = 0, first = 0;  // last block of the last piece, and its first one
+    uint32_t block = 0, first = 0;  // the last and the first block of the last piece
     for (; i < rows.size(); ++i) {
       const uint32_t own = rows[i].place / in_block;
       const bool same = !pieces_.empty() && own == block;

@@ -2,9 +2,9 @@
 // disk are next to it, and all others are in a file, or not stored yet.
 //
 // A row's newest value is in exactly one place, and a word per row says which: in the cache; among the rows on their
-// way; in the file; or nowhere, because it still has its start value. Rows move, they are not copied: prefetch() brings
-// rows from the file to those on their way, and take() moves them into the cache. A row that take() pushes out goes the
-// other way if it was changed. write_back(), in its own thread, writes those to the file.
+// way; in the file; or nowhere, because it still has its start value. Rows move and are not copied: prefetch() brings
+// rows from the file to those on their way, and take() moves them into the cache. A changed row that take() pushes out
+// goes the other way: it joins the rows on their way, and write_back(), in a thread of its own, writes it to the file.
 #pragma once
 
 #include <tessera/sdk/draft/row_marks.h>
@@ -29,7 +29,7 @@ namespace sdk = tessera::sdk;
 // One of a tier's tables. Its rows start at the tier's row `first`.
 struct TierTable {
   std::string name;
-  uint32_t number = 0;  // number for start_values
+  uint32_t number = 0;  // the table's number for start_values
   int64_t rows = 0;
   int64_t first = 0;
 };
@@ -49,23 +49,23 @@ class Tier {
   const RecordShape& record() const { return options_.record; }
   const TierTable& table(size_t t) const { return options_.tables[t]; }
 
-  // Finds the cache's slot of each row; all rows are of one table. Brings in missing rows. They stay until release().
-  // `pinned` gets each slot once. `trains`: the rows count as used.
+  // Finds the cache's slot of each row, and brings missing rows in. All rows are of one table. They stay until
+  // release(). `pinned` gets each slot once. With `trains`, the rows count as used.
   void take(std::span<const int64_t> rows, bool trains, int64_t* slots, std::vector<uint32_t>& pinned);
   void release(std::span<const uint32_t> pinned) noexcept;
-  // The number of these rows that take() would now find in memory.
+  // The number of these rows that take() would find in memory now.
   uint64_t in_memory(std::span<const int64_t> rows);
-  void changed(std::span<const uint32_t> pinned);  // backward has changed their rows
+  void changed(std::span<const uint32_t> pinned);  // call after backward has changed these slots' rows
   // Reads rows of a later take(); called in another thread, concurrently with everything else.
   void prefetch(std::span<const int64_t> rows);
-  // Writes the rows that wait for it. `waits` tells if there are enough to be worth it.
+  // Writes the rows that wait to be written. waits() is true if there are enough of them.
   void write_back();
   bool waits() const;
 
   // Reads records of different rows, which must ascend.
   void read(std::span<const int64_t> rows, float* records);
   void write(std::span<const int64_t> rows, const float* records);
-  // Rows changed by changed() or write() since start_marks() of a follower.
+  // The rows changed by changed() or write() since a follower's start_marks().
   void start_marks(uint32_t follower) { marks_.start(follower, static_cast<int64_t>(at_.size())); }
   const sdk::RowMarks& marks() const { return marks_; }
 
@@ -74,13 +74,13 @@ class Tier {
  private:
   struct Slot {
     uint32_t row = kNoRow;
-    uint32_t place = RowLog::kNowhere;  // place in the file of an equally new copy
+    uint32_t place = RowLog::kNowhere;  // place of the row's newest copy in the file
     uint32_t take = 0;                  // the last take that had it
-    uint32_t wanted = 0;                // the next take that wants it, as far as prefetch() knew
+    uint32_t wanted = 0;                // the next take that needs it, as far as prefetch() knew
     uint16_t pins = 0;
     bool changed = false;
   };
-  // The place of a row: two bits, and an index there.
+  // Where a row is: two bits for the kind of place, and an index there.
   enum Where : uint32_t { kStarts = 0, kCached = 1, kOnTheWay = 2, kStored = 3 };
   static constexpr uint32_t kNumber = (1u << 30) - 1;
   static constexpr uint32_t word(Where where, uint32_t number) { return where << 30 | number; }
@@ -92,24 +92,24 @@ class Tier {
     uint32_t place;
     float* record;
   };
-  // A record to be written: of a row on its way, or of one that leaves a segment.
+  // A record to be written, of a row on its way or a row in a segment that is emptied.
   struct Written {
-    uint32_t row, from;    // from: the row's entry on the way or place in the file
-    uint32_t version = 0;  // of the row on its way
+    uint32_t row, from;    // from: the row's entry among those on their way, or its place in the file
+    uint32_t version = 0;  // version of the entry
   };
 
   static constexpr size_t kWordsAhead = 32;  // prefetch distance
   uint32_t& at(int64_t row) { return at_[static_cast<size_t>(row)]; }
   size_t table_of(int64_t row) const;
-  // Prefetches for a loop over a list that has reached a position. Always inlined, because GCC 12 drops calls of
-  // functions that only prefetch.
+  // Prefetches for a loop over a list that has reached a position. They are always inlined, because GCC 12 drops calls
+  // of functions that only prefetch.
   [[gnu::always_inline]] void prefetch_slot(std::span<const uint32_t> slots, size_t position) const {
     constexpr size_t kAhead = 16;
     if (position + kAhead < slots.size()) __builtin_prefetch(&slots_[slots[position + kAhead]], 1);
   }
   void pin(uint32_t slot, bool trains, std::vector<uint32_t>& pinned);
   void age(size_t used);
-  bool needs_file();  // called for missing rows
+  bool needs_file();  // true if some of missing_rows_ must be read from the file
   uint32_t victim();
   void make_room(size_t rows);
   void push_out(std::span<const uint32_t> slots);
@@ -129,15 +129,15 @@ class Tier {
   sdk::InnerInstance inner_;
   const sdk::StartValues start_;
 
-  // The first lock is held by a thread that writes to the file, the second by one that reads from places in it; the
-  // third guards everything below. They are taken in this order.
+  // A thread that writes to the file holds the first lock, and a thread that reads places in it the second. The third
+  // guards everything below. They are taken in this order.
   mutable std::mutex write_mutex_, read_mutex_, mutex_;
   RowLog log_;
   RowFile file_;
   std::vector<uint32_t> at_;  // a word per row
   sdk::RowMarks marks_;
-  std::vector<uint8_t> uses_;  // use count per row, in the cache or not; halved now and then
-  int64_t aged_ = 0;           // next row whose uses are halved
+  std::vector<uint8_t> uses_;  // use count per row, whether cached or not; age() halves it
+  int64_t aged_ = 0;           // the next row whose use count is halved
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_;
   uint32_t hand_ = 0;
@@ -149,8 +149,7 @@ class Tier {
   std::vector<Counts> counts_;  // per table
   double read_seconds_ = 0, wait_seconds_ = 0;
 
-  // Scratch memory of take(), read() and write(); of readers that hold the lock for reading; of prefetch(); of
-  // write_back().
+  // Scratch memory of take(), read() and write(); of threads that hold read_mutex_; of prefetch(); of write_back().
   RowBuffer rows_;
   IdMap missing_;
   std::vector<int64_t> missing_rows_, from_file_, new_rows_;

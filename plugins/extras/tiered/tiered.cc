@@ -1,5 +1,5 @@
-// tiered: a compute kernel, "key_value", for tables larger than memory. A cache of rows in another kernel's tables,
-// which does all sums and updates, in front of files on a local disk.
+// tiered: a compute kernel, "key_value", for tables larger than memory. Rows are in files on a local disk. Rows in use
+// are cached in the tables of another kernel, which does all sums and updates.
 #include "tiered.h"
 
 #include <tessera/abi/draft/prefetch.h>
@@ -21,7 +21,7 @@ using sdk::integer_at;
 using sdk::OptimizerRef;
 using sdk::table_of;
 
-constexpr int64_t kRowsAtOnce = 4096;  // rows per block of save and load
+constexpr int64_t kRowsAtOnce = 4096;  // rows per block in export and import
 
 OptimizerRef optimizer_of(const tsr_kernel_config& config) {
   return OptimizerRef(config.mode == TSR_MODE_TRAIN ? config.optimizer : nullptr);
@@ -143,7 +143,7 @@ void TieredTables::keep(const tsr_lookup& lookup, const DLTensor& output, tsr_st
   }
 }
 
-// Without a backward, handles as many bags at a time as certainly fit into the cache.
+// Looks up without a backward, with as many bags at a time as certainly fit into the cache.
 void TieredTables::pass(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream,
                         const tsr_lookup_feature& feature) {
   Tier& tier = *tables_[passing_.table].tier;
@@ -310,7 +310,7 @@ void TieredTables::import_rows(uint32_t t, const tsr_rows& rows) {
       float* record = records_.data() + i * floats;
       const int64_t from = first + i;
       const int64_t row = start + ids[from];
-      if (rows.num_states < table.record().states()) table.tier->read({&row, 1}, record);  // keeps its states
+      if (rows.num_states < table.record().states()) table.tier->read({&row, 1}, record);  // the row keeps its states
       std::copy_n(data_as<float>(*rows.weights) + from * dim, dim, record);
       record += dim;
       for (uint32_t k = 0; k < rows.num_states; record += table.record().width(k++))
@@ -371,15 +371,15 @@ std::unique_ptr<sdk::KernelInstance> Tiered::open(const tsr_kernel_config& confi
   return std::make_unique<TieredTables>(inner_, config, options);
 }
 
-// The cache's misses follow from the bytes touched between two visits of a row, if the table has such figures. If rows
-// are looked up uniformly, the hit rate is the fraction of rows in the cache.
+// Computes the cache's misses from the bytes touched between two visits of a row, if `work` has them. If rows are
+// looked up uniformly, the hit rate is the fraction of rows in the cache.
 tsr_estimate estimate_tier(const sdk::InnerKernel& inner, const TierOptions& options, const tsr_kernel_config& config,
                            const tsr_kernel_table& shard, const tsr_workload& work, double part) {
   constexpr double kSlotBytes = 32;       // per slot, in addition to its row
   constexpr double kRowBytes = 5;         // per row of the table: its place and use count
-  constexpr double kReadSeconds = 5e-6;   // per row, with others in flight
-  constexpr double kTakeSeconds = 20e-9;  // to find an id's slot
-  // share of a table touched between two visits of a row if rows are looked up uniformly
+  constexpr double kReadSeconds = 5e-6;   // per row, while others are in flight
+  constexpr double kTakeSeconds = 20e-9;  // per id, to find its slot
+  // Share of a table that is touched between two visits of a row if rows are looked up uniformly: 1 - 1/e.
   constexpr double kReuse = 0.632;
   const RecordShape record(shard.dim, optimizer_of(config));
   const int64_t slots = options.slots(shard.rows, record);
@@ -396,7 +396,7 @@ tsr_estimate estimate_tier(const sdk::InnerKernel& inner, const TierOptions& opt
   const double file_bytes = static_cast<double>(LogShape(shard.rows, record.bytes()).file_bytes());
   out.storage_bytes = slots < shard.rows ? static_cast<uint64_t>(part * file_bytes) : 0;
   out.bytes = out.storage_bytes + static_cast<uint64_t>(part * in_memory);
-  out.host_bytes = 0;  // the device is the host
+  out.host_bytes = 0;  // the device is the host, so nothing is beside it
   return out;
 }
 

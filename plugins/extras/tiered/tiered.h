@@ -1,5 +1,5 @@
-// The instance of kernel "tiered": a Tier per table, or one shared by several tables. Lookups use slots of its cache as
-// ids.
+// The instance of kernel "tiered": a Tier per table, or one that several tables share. For the inner kernel, slots of
+// the cache are the ids.
 #pragma once
 
 #include <tessera/sdk/draft/changes.h>
@@ -11,14 +11,14 @@
 
 namespace extras {
 
-// Settings of tables whose own options do not override them, and those options.
+// The options of a table. The kernel's own options are the defaults of all tables.
 struct TierOptions {
   RowFileOptions file;
   double cache_mib = 64;
   int64_t cache_rows = 0;  // used instead if it is not 0
-  bool shared = false;     // shares the cache with all tables of the same width that also set this
+  bool shared = false;     // shares the cache with all tables of the same width that also set it
 
-  // Takes the options it knows out of a JSON object.
+  // Reads its options out of a JSON object.
   void read(sdk::Options& options);
   int64_t slots(int64_t rows, const RecordShape& record) const;
 };
@@ -40,7 +40,7 @@ class TieredTables : public sdk::KernelInstance, public sdk::Changes {
   void read_records(uint32_t table, std::span<const int64_t> rows, float* records);
   void write_records(uint32_t table, std::span<const int64_t> rows, const float* records);
   void prefetch_rows(uint32_t table, std::span<const int64_t> rows);
-  // how many of them a lookup would find in memory now
+  // The number of these rows that a lookup would find in memory now.
   uint64_t in_memory(uint32_t table, std::span<const int64_t> rows);
   void mark(uint32_t follower) override;
   sdk::RowChanges changes(uint32_t follower, uint32_t table) override;
@@ -53,8 +53,8 @@ class TieredTables : public sdk::KernelInstance, public sdk::Changes {
     const TierTable& in_tier() const { return tier->table(own); }
     const RecordShape& record() const { return tier->record(); }
   };
-  // The state that a forward keeps per table that it asked.
-  struct Kept : sdk::InnerAsk {  // its rows are slots
+  // The state that a forward keeps for each table.
+  struct Kept : sdk::InnerAsk {  // its rows are slots of the cache
     std::vector<uint32_t> pinned;
   };
   struct Context {
@@ -71,21 +71,21 @@ class TieredTables : public sdk::KernelInstance, public sdk::Changes {
 
   std::vector<std::unique_ptr<Tier>> tiers_;
   std::vector<Table> tables_;
-  Writer writer_{tiers_};  // destroyed before them
+  Writer writer_{tiers_};  // destroyed before the tiers
 
   // Scratch memory of the steps, and of prefetch(), which runs concurrently with them.
   std::vector<int64_t> asked_, moved_, early_;
   sdk::InnerLookup inner_lookup_;
   sdk::InnerAsk early_ask_;
   Kept passing_;
-  std::vector<int64_t> read_;  // rows of a tier, and their records
+  std::vector<int64_t> read_;  // rows of a tier; their records are in the next member
   std::vector<float> records_;
 };
 
-// The cost of the part of a table that `work` describes, without its options.
+// Estimates the share `part` of a table, whose options are `options` and not those of `shard`. `work` describes it.
 tsr_estimate estimate_tier(const sdk::InnerKernel& inner, const TierOptions& options, const tsr_kernel_config& config,
                            const tsr_kernel_table& shard, const tsr_workload& work, double part);
-// Refuse configurations that rows on disk do not support, and a kernel that cannot hold the cache.
+// These throw Failure for a kernel that cannot hold the cache, and for configurations that rows on disk do not support.
 void check_inner(const char* kernel, const sdk::InnerKernel& inner);
 void check_tier(const sdk::InnerKernel& inner, const tsr_kernel_config& config, const tsr_kernel_table& table);
 

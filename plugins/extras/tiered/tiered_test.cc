@@ -1,5 +1,5 @@
-// Compares a cached table with one that is entirely in memory, bit for bit, for operations in any order and with a
-// concurrent prefetching thread. Also tests failing files, the map, and both ways to move pieces of a file.
+// Compares a cached table with a table in memory, bit for bit, for operations in random order and with a thread that
+// prefetches. Also tests failing files, the map, and both ways to move pieces of a file.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -136,7 +136,7 @@ struct Batch {
   tsr_lookup raw{};
 };
 
-// The cached tables, and the same in memory.
+// The cached tables, and equal tables in memory.
 class Pair {
  public:
   explicit Pair(const std::string& options) : cached_(bed_.open(options)), plain_(bed_.config) {
@@ -176,7 +176,7 @@ class Pair {
   }
   void end(const Live& live) { cached_->release(live.cached); }
 
-  // Imports some rows, with or without states, into both.
+  // Imports some rows into both, with or without states.
   void import(std::mt19937& random) {
     const uint32_t t = random() % kTables;
     std::vector<int64_t> ids;
@@ -194,7 +194,7 @@ class Pair {
     cached().marked_now(follower);
     for (uint32_t t = 0; t < kTables; ++t) marked_[follower][t] = exported(plain_, t, 1000);
   }
-  // Rows that differ from the mark are reported, with their states; most others are not.
+  // Checks that rows which differ from the mark are reported, with their states, and that most others are not.
   void compare_changes(int step, uint32_t follower) {
     for (uint32_t t = 0; t < kTables; ++t) {
       const auto now = exported(plain_, t, 1000);
@@ -269,7 +269,7 @@ class Pair {
   std::unique_ptr<KernelInstance> cached_;
   PlainRows plain_;
   using AllRows = std::array<std::array<std::vector<float>, 3>, kTables>;
-  std::array<AllRows, kFollowers> marked_;  // at the marks
+  std::array<AllRows, kFollowers> marked_;  // the rows at each follower's mark
 };
 
 void check_against_memory(const std::string& options, bool prefetching, int steps) {
@@ -282,7 +282,8 @@ void check_against_memory(const std::string& options, bool prefetching, int step
     std::thread ahead;
     if (prefetching) ahead = std::thread([&] { pair.cached().prefetch(next->raw); });
     live.push_back(pair.begin(std::move(now)));
-    if (live.size() > 1 || random() % 2 == 0) {  // sometimes two batches are in flight, and the later one ends first
+    // Sometimes two batches are in flight, and the later one ends first.
+    if (live.size() > 1 || random() % 2 == 0) {
       while (!live.empty()) {
         if (random() % 8 != 0) pair.update(live.back(), random);
         pair.end(live.back());
@@ -317,11 +318,11 @@ void check_too_small() {
   expect(said.find("table \"large\": the steps in progress need more rows than the 12 that fit in its cache: set a "
                    "larger cache_mib") == 0,
          "too many rows: ", said);
-  pair.evaluate(random, 300);  // nothing is pinned any more
+  pair.evaluate(random, 300);  // works, because nothing is pinned after a failure
   pair.end(pair.begin(std::make_unique<Batch>(random, 1)));
 }
 
-// A full disk gives a sentence, and rows in memory are still there.
+// If the disk is full, a call fails with a sentence, and rows in memory are still there.
 void check_full_disk(const char* io) {
   signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
@@ -345,9 +346,8 @@ void check_full_disk(const char* io) {
          "a full disk: ", said);
 }
 
-// A disk fails in the middle of reading: this gives a sentence, the rows in memory stay, and lookups of them work. The
-// file is replaced by one that gives EIO. A ring that has registered the file would not notice, so only threads are
-// tested.
+// If a read fails, the call fails with a sentence, and rows in memory stay and can be looked up. The test replaces the
+// file by one that gives EIO. A ring has the file registered and would not notice, so only threads are tested.
 void check_broken_disk() {
   std::mt19937 random(6);
   Pair pair(R"({"cache_rows": 60, "io": "threads"})");
@@ -421,7 +421,8 @@ void check_map() {
   expect(map.size() == plain.size(), "size ", map.size());
 }
 
-// Tests blocks in any order, more than are in flight at a time; parts of blocks; and reads after the end of the file.
+// Tests blocks in random order, more than are in flight at a time, parts of blocks, and reads beyond the end of the
+// file.
 void check_pieces(int file, PieceIo* io) {
   if (io == nullptr) return;
   std::mt19937 random(4);

@@ -18,7 +18,7 @@ class UringIo final : public PieceIo {
  public:
   UringIo(int file, const PieceIoShape& shape) : file_(file), depth_(static_cast<unsigned>(shape.depth)) {
     const auto open = [&](unsigned flags) { return io_uring_queue_init(depth_, &ring_, flags) == 0; };
-    ready_ = open(IORING_SETUP_COOP_TASKRUN) || open(0);  // kernels before 5.19 do not know the flag
+    ready_ = open(IORING_SETUP_COOP_TASKRUN) || open(0);  // kernels before 5.19 refuse the flag
     if (!ready_) return;
     registered_ = io_uring_register_files(&ring_, &file_, 1) == 0;
     requests_.resize(depth_);
@@ -72,8 +72,8 @@ class UringIo final : public PieceIo {
 
  private:
   struct Request {
-    Piece piece{}, left{};  // the piece asked for, and the blocks still to come
-    bool bounces = false;   // data goes through the ring's memory
+    Piece piece{}, left{};  // the piece, and the blocks that are not done
+    bool bounces = false;   // true if data goes through the ring's memory
   };
 
   char* around(unsigned i) const { return around_.data() + i * bounce_; }
@@ -102,7 +102,7 @@ class UringIo final : public PieceIo {
     if (registered_) sqe->flags |= IOSQE_FIXED_FILE;
     io_uring_sqe_set_data64(sqe, i);
   }
-  // Handles the result of a request; returns an errno, or the bytes left of it.
+  // Handles the result of a request. Returns an errno, or 0 if the request succeeded, perhaps with blocks left.
   int take(Direction direction, unsigned i, int result) {
     Request& r = requests_[i];
     if (result == -EINTR || result == -EAGAIN) return 0;

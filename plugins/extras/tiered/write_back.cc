@@ -1,5 +1,4 @@
-// Writes data that leave memory: changed rows that were pushed out, in long runs, and the rows of segments that are
-// emptied.
+// Writes rows to the file in long runs: changed rows that left the cache, and the rows of segments that are emptied.
 #include <algorithm>
 #include <cstring>
 
@@ -38,7 +37,7 @@ void Tier::make_file_room(uint32_t blocks) {
   }
 }
 
-// Writes changed rows on their way; by now there may be more than `most`.
+// Writes up to `most` changed rows on their way; by now there may be more.
 void Tier::write_changed(size_t most) {
   const auto floats = static_cast<size_t>(options_.record.floats());
   const LogShape& shape = log_.shape();
@@ -62,14 +61,14 @@ void Tier::write_changed(size_t most) {
     const uint32_t place = blocks_[i / shape.in_block] * shape.in_block + static_cast<uint32_t>(i % shape.in_block);
     const RowsOnTheWay::Row& row = on_the_way_.row(w.from);
     ++counts_[table_of(w.row)].writes;
-    if (row.row != w.row || row.version != w.version) continue;  // it was taken again, and may now be another row
+    if (row.row != w.row || row.version != w.version) continue;  // the row was taken; the entry may have another one
     on_the_way_.written(w.from, place);
     log_.hold(place);
   }
   drop_old();
 }
 
-// Moves rows out of segments that hold few newest copies.
+// Moves rows out of segments that have few held places.
 void Tier::empty_segments() {
   const LogShape& shape = log_.shape();
   const uint64_t bytes = shape.blocks * shape.block_bytes;
@@ -91,8 +90,7 @@ void Tier::empty_segments() {
       if (row >= at_.size() || copy_in_file(row) != place) continue;
       const size_t i = written_.size();
       written_.push_back({row, place});
-      // The buffer grows and keeps its content: it has space for everything that was held when the segments were
-      // chosen, and more.
+      // keep() lets out_ grow without losing its content.
       std::memcpy(out_.keep((i / shape.in_block + 1) * shape.block_bytes) + log_.at(static_cast<uint32_t>(i), 0),
                   record, options_.record.bytes());
     }
@@ -121,7 +119,7 @@ uint32_t Tier::copy_in_file(int64_t row) {
   return where(w) == kOnTheWay ? on_the_way_.row(number(w)).place : RowLog::kNowhere;
 }
 
-// The records are in out_.
+// Writes the records in out_ to the next free blocks.
 void Tier::append(std::span<const Written> rows) {
   const LogShape& shape = log_.shape();
   const size_t blocks = (rows.size() + shape.in_block - 1) / shape.in_block;

@@ -1,4 +1,4 @@
-// The thread that writes waiting rows to the files, concurrently with the steps.
+// A thread that writes waiting rows to the files while steps run.
 #pragma once
 
 #include <condition_variable>
@@ -27,7 +27,7 @@ class Writer {
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
-  // Wakes the thread if there is work, and throws its last failure. Called by one thread at a time.
+  // Wakes the thread if there is work, and throws its last failure. Only one thread may call it at a time.
   void look() {
     {
       const std::lock_guard lock(mutex_);
@@ -39,7 +39,7 @@ class Writer {
     if (!waits) return;
     try {
       if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
-    } catch (const std::system_error&) {  // the system gives no thread
+    } catch (const std::system_error&) {  // the system cannot start a thread
       return write();
     }
     const std::lock_guard lock(mutex_);

@@ -1,10 +1,10 @@
-// The file of one rank: a line of JSON for each call that has ended, in the order in which they ended.
+// Writes the file of one rank: a line of JSON for each call, in the order in which calls ended.
 //
 //   {"n": 17, "group": "0", "op": "all_to_all_v", "label": "rows", "dtype": "float32", "bytes": 65536, "flags": 2,
 //    "site": "9ae16a3b2f90404f", "row_elements": 64, "start_s": 1.25, "s": 0.000123, "result": 0}
 //
-// `n` counts the calls in the order in which they began; `bytes` is the size of this rank's input tensor. If asked for,
-// "sum" is a checksum of the rank's data after the call. A failed call has "error".
+// "n" counts the calls in the order in which they began. "bytes" is the size of this rank's input tensor. If checksums
+// are on, "sum" is a checksum of the rank's data after the call. A failed call has "error".
 #pragma once
 
 #include <tessera/sdk/collective.h>
@@ -47,7 +47,7 @@ struct CallRecord {
   std::chrono::steady_clock::time_point start;
 };
 
-// The record that all groups of a process write to. [any-thread]
+// The file that all groups of a process write to. [any-thread]
 class TraceFile {
  public:
   TraceFile(const std::string& path, bool checksums) : checksums_(checksums), file_(std::fopen(path.c_str(), "w")) {
@@ -61,7 +61,7 @@ class TraceFile {
     const std::lock_guard lock(mutex_);
     return next_++;
   }
-  // `sum` is null unless asked for. `failure` is null if the call succeeded.
+  // `sum` is null if checksums are off. `failure` is null if the call succeeded.
   void add(const CallRecord& call, const uint64_t* sum, const Failure* failure) {
     const auto now = std::chrono::steady_clock::now();
     const auto seconds = [](auto duration) { return std::chrono::duration<double>(duration).count(); };
@@ -81,7 +81,7 @@ class TraceFile {
     line += "}\n";
     const std::lock_guard lock(mutex_);
     std::fwrite(line.data(), 1, line.size(), file_);
-    if (failure != nullptr) std::fflush(file_);  // the process may not live much longer
+    if (failure != nullptr) std::fflush(file_);  // the process may end soon
   }
   void flush() {
     const std::lock_guard lock(mutex_);

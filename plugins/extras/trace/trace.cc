@@ -18,7 +18,8 @@ class TraceGroup final : public WrappedGroup {
   std::unique_ptr<Group> wrap(InnerGroup child) const override {
     return std::make_unique<TraceGroup>(std::move(child), file_, name_);
   }
-  // The k-th split of a group names its children by k and their color: the same names on all ranks, in every run.
+  // The k-th split of a group names its children by k and their color, so that names are the same on all ranks and in
+  // every run.
   std::unique_ptr<Group> split(int32_t color, int32_t key, const CollectiveCall& call) override {
     const std::string child = name_ + "." + std::to_string(splits_++) + ":" + std::to_string(color);
     const CallRecord record = begun("split", nullptr, call);
@@ -90,7 +91,7 @@ class TraceGroup final : public WrappedGroup {
     return out;
   }
 
-  // Runs the end of a call and records it; failures are passed on.
+  // Runs `end`, which ends a call, and records the call. Failures are passed on.
   template <class End>
   auto recorded(const CallRecord& record, Result result, const End& end) const -> decltype(end()) {
     const auto add = [&](const Failure* failure) {
@@ -113,7 +114,7 @@ class TraceGroup final : public WrappedGroup {
     }
   }
 
-  // The record is allocated first, because nothing may fail once the inner operation has started.
+  // Allocates the record first, because nothing may fail after the inner operation has started.
   template <class Start>
   Work* started(const CallRecord& record, const DLTensor* result, const Start& start) const {
     Result left;

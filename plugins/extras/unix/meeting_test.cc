@@ -1,5 +1,5 @@
-// Tests how ranks meet, what a killed job leaves behind, and who is refused. `tessera verify` checks the groups
-// themselves.
+// Tests how ranks meet, which files a killed job leaves, and which ranks are refused. `tessera verify` checks the
+// groups themselves.
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -49,7 +49,7 @@ void require_says(const std::string& text, const std::string& part) {
   require(text.find(part) != std::string::npos, "\"" + text + "\" does not say \"" + part + "\"");
 }
 
-// Connects both ranks; returns what each threw.
+// Connects both ranks. Returns the text of each one's exception.
 std::array<std::string, 2> in_threads(const std::function<void(int32_t rank)>& body) {
   std::array<std::string, 2> said;
   std::thread other([&] { said[1] = failure_of([&] { body(1); }); });
@@ -63,7 +63,7 @@ void a_killed_job_leaves_what_the_next_takes_away() {
   const sockaddr_un left = address_of({folder(), "", "all", 1, 0, {0, 1}}, 0);
   require(bind(new_socket().get(), any(left), sizeof(left)) == 0 && exists(left.sun_path), "nothing is left behind");
   for (const std::string& said : in_threads([&](int32_t rank) {
-         if (rank == 1) {  // while rank 0 waits
+         if (rank == 1) {  // rank 0 waits meanwhile
            while (mode_of(left.sun_path) != 0700) std::this_thread::sleep_for(std::chrono::milliseconds(1));
            require(mode_of(folder()) == 0700, "others may enter the folder");
          }

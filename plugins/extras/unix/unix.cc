@@ -1,5 +1,5 @@
-// unix: connects ranks of one host over Unix domain sockets. This file has the rendezvous, and two stream sockets per
-// pair of ranks, one of them for notices; everything else is the SDK's (tessera/sdk/pair_engine.h).
+// unix: connects ranks of one host over Unix domain sockets. This file has the rendezvous, which makes two stream
+// sockets per pair of ranks, one of them for notices. Everything else is the SDK's (tessera/sdk/pair_engine.h).
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -21,15 +21,15 @@ struct Link : SocketLink {
   using SocketLink::SocketLink;
 };
 
-// The first message of a connection, from the caller. The answer is a byte: y, or n for another token.
+// The first message of a connection, from the caller. The answer is one byte: y, or n if the token is wrong.
 struct Hello {
   uint64_t magic = 0x3130584e55525354;  // "TSRUNX01"
   int32_t rank = 0, world = 0, is_for_notices = 0;
   char token[252] = {};
 };
 
-// The ranks that meet: the group's name, and its ranks' names, which are their ranks in the job; all groups share the
-// rest.
+// The ranks that meet: the group's name, and the names of its ranks, which are their ranks in the job. The other
+// members are the same for all groups of a job.
 struct Party {
   std::string folder, token, group;
   double timeout_s = 0;
@@ -54,7 +54,8 @@ sockaddr_un address_of(const Party& party, int32_t name) {
 const sockaddr* any(const sockaddr_un& address) { return reinterpret_cast<const sockaddr*>(&address); }
 Fd new_socket() { return Fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
 
-// Listens from construction on. Its destructor removes its file, and the folder with the last file.
+// Connects a rank to the others of a group. It listens as soon as it is made. The destructor removes its file, and with
+// the last file the folder.
 class Meeting {
  public:
   Meeting(const Party& party, PairClock::time_point deadline)
@@ -98,7 +99,7 @@ class Meeting {
   [[noreturn]] void cannot(const char* what) const {
     fail(TSR_UNAVAILABLE, "unix: cannot ", what, " ", party_.folder, ": ", std::strerror(errno));
   }
-  // Returns false if it must be tried again. Removes what a killed job has left.
+  // Starts to listen; returns false if it must be tried again. Removes the file that a killed job has left.
   bool open() {
     struct stat is {};
     if (mkdir(party_.folder.c_str(), 0700) != 0 && errno != EEXIST) cannot("make");
@@ -129,7 +130,7 @@ class Meeting {
     return names;
   }
 
-  // One step: calls, or checks for the answer. After any failure it is tried again.
+  // Does one step: calls, or checks for the answer. After a failure it is tried again.
   void call(int32_t rank, int32_t which) {
     Way& way = ways_[static_cast<size_t>(rank)][static_cast<size_t>(which)];
     if (way.there) return;
@@ -151,7 +152,7 @@ class Meeting {
     way.calling.reset();
   }
 
-  // Returns false if nobody is waiting.
+  // Answers one caller. Returns false if none is waiting.
   bool answer() {
     Fd caller(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!caller) return false;
@@ -193,7 +194,7 @@ class UnixGroup final : public PairGroup<Link> {
 
   int32_t host_of(int32_t) const override { return 0; }
 
-  // A rank that joins a group listens before any other rank is told, so that an existing socket is always the right
+  // A rank that joins a group listens before the other ranks learn of it, so that a socket that exists is the right
   // one.
   std::unique_ptr<Group> split(int32_t color, int32_t key, const CollectiveCall& call) override {
     const PairClock::time_point deadline = seconds_from_now(call.timeout_s > 0 ? call.timeout_s : party_.timeout_s);

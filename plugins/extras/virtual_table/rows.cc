@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kRowsAtOnce = 4096;
 
-// The next rows that ids have, from `cursor` on; the row shared by others comes last.
+// Returns the next rows that have ids, from `cursor` on. The shared row comes last.
 template <class Wanted>
 std::vector<int64_t> next_rows(const Table& ids, uint64_t& cursor, int64_t most, const Wanted& wanted) {
   std::vector<int64_t> out;
@@ -64,7 +64,7 @@ void VirtualTables::export_changed(uint32_t follower, uint32_t t, uint64_t& curs
   export_some(t, cursor, rows, [&](uint32_t row) { return tables_[t].ids.has_changed(follower, row); });
 }
 
-// Imports the ids first, because only then is it known which of them keep rows.
+// Imports all ids first, because that decides which of them keep rows.
 void VirtualTables::import_rows(uint32_t t, const tsr_rows& rows) {
   VirtualTable& table = tables_.at(t);
   const RecordShape& record = rows_->record(t);

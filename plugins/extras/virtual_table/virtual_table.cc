@@ -1,4 +1,4 @@
-// virtual_table: lookups whose ids are mapped to row numbers; the rows may lie on a disk.
+// virtual_table: lookups whose ids are mapped to row numbers. The rows may be on a disk.
 #include "virtual_table.h"
 
 #include <tessera/abi/draft/prefetch.h>
@@ -54,7 +54,7 @@ VirtualTables::VirtualTables(const InnerKernel& inner, const tsr_kernel_config& 
   tsr_kernel_config asked = read_struct(config);
   asked.tables = of_rows.data();
   asked.table_stride = sizeof(tsr_kernel_table);
-  asked.start_values = nullptr;  // written by begin()
+  asked.start_values = nullptr;  // begin() writes them
   rows_ = std::make_unique<TieredTables>(inner, asked, disks);
 }
 
@@ -88,7 +88,7 @@ void VirtualTables::find(VirtualTable& table, const tsr_lookup& lookup, Kept& ke
     if (trains) table.ids.touch(row, step);
   }
   lookups_[table.number] += kept.ids.size();
-  // Counts only these: the tier would also count rows read by ids without one, and rows given to new ids below.
+  // Only found rows count. The tier's own count would include the row that ids without one read, and rows of new ids.
   hits_[table.number] += rows_->in_memory(table.number, found_);
   if (trains && !misses_.empty()) {
     table.ids.insert(misses_, step, [&](int64_t position, uint32_t row) {
@@ -123,7 +123,7 @@ void VirtualTables::begin(const VirtualTable& table, std::span<const int64_t> ro
   }
 }
 
-// All of a table's ids are sighted together, whichever features read it.
+// Asks the inner tables about each table. All ids of a table are sighted together, whichever features read it.
 void VirtualTables::ask(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, bool keeps,
                         Context& context) {
   const bool trains = (lookup.flags & TSR_LOOKUP_READ_ONLY) == 0;
@@ -136,7 +136,7 @@ void VirtualTables::ask(const tsr_lookup& lookup, const DLTensor& output, tsr_st
     }
     kept.read_ids(lookup, kept.ids);
     find(table, lookup, kept);
-    if (trains) note_changes(kept);  // they were sighted
+    if (trains) note_changes(kept);  // a sighting changes a row's extra data
     context.tables.push_back(std::move(kept));
     Kept& own = context.tables.back();
     rows_->forward(inner_lookup_.of(lookup, own), output, stream, keeps ? &own.context : nullptr);
@@ -166,7 +166,7 @@ void VirtualTables::note_changes(const Kept& kept) {
   }
 }
 
-// Rows that were given to other ids after the forward, ascending.
+// The rows that were given to other ids after the forward, ascending.
 std::vector<int64_t> VirtualTables::lost_rows(const Kept& kept) const {
   const VirtualTable& table = tables_[kept.table];
   std::vector<int64_t> out;
@@ -180,7 +180,8 @@ std::vector<int64_t> VirtualTables::lost_rows(const Kept& kept) const {
   return out;
 }
 
-// Undoes updates for ids without a row (unless they share one) and for ids that have lost their rows.
+// After the inner backward, undoes the updates for ids without a row (unless they share one) and for ids that have lost
+// their rows.
 void VirtualTables::backward(tsr_context* context, const tsr_backward& args, tsr_stream stream) {
   for (const Kept& kept : reinterpret_cast<Context*>(context)->tables) {
     const VirtualTable& table = tables_[kept.table];
@@ -218,7 +219,7 @@ void VirtualTables::release(tsr_context* context) noexcept {
   end(*spent);
 }
 
-// Ids without a row need nothing from the disk.
+// Prefetches the rows that ids have; ids without a row need nothing from the disk.
 void VirtualTables::prefetch(const tsr_lookup& lookup) {
   for (VirtualTable& table : tables_) {
     early_.clear();

@@ -21,7 +21,7 @@ struct VirtualTable {
   Table ids;  // a table of 0 columns
   uint32_t number;
   int64_t dim;
-  // The last row: what ids without a row read. Its updates are undone, unless these ids share it.
+  // The last row, which ids without a row read. Its updates are undone, unless these ids share it.
   int64_t absent_row;
   bool shared() const { return ids.shared_row() != kNone; }
 };
@@ -52,7 +52,7 @@ class VirtualTables : public KernelInstance, public Changes {
   }
 
  private:
-  // The state that a forward keeps per table that it asked.
+  // The state that a forward keeps for each table.
   struct Kept : InnerAsk {
     std::vector<int64_t> ids;
     uint64_t evictions = 0;  // the eviction count up to which rows belong to their ids
@@ -77,7 +77,7 @@ class VirtualTables : public KernelInstance, public Changes {
   std::vector<VirtualTable> tables_;
   std::unique_ptr<TieredTables> rows_;
   std::vector<uint64_t> lookups_, hits_;
-  std::mutex mutex_;  // guards changes of which ids have rows, and prefetch(), which runs concurrently
+  std::mutex mutex_;  // guards the ids that have rows, because prefetch() runs at the same time
 
   // Scratch memory of the steps, and of prefetch().
   std::vector<Key> keys_;
