@@ -107,7 +107,7 @@ TEST(CpuKernel, AgreesWithReferenceForHalfAndBFloat16) {
   }
 }
 
-// Large enough for tables to be divided into buckets, chunks and runs.
+// Tables that are large enough to be divided into buckets, chunks and runs.
 Options large_tables() {
   Options o;
   o.tables = {{5000, 16}, {100000, 8}, {3, 32}};
@@ -172,7 +172,8 @@ TEST(CpuKernel, AgreesWithReferenceOnLargeBatches) {
   for (int t = 0; t < 3; ++t) expect_near(fast.rows_of(t), reference.rows_of(t), 1e-4f, 1e-5f, "rows");
 }
 
-// Two steps on five tables, the third of which has two features, for optimizers, types and threads.
+// Compares two steps on five tables, the third of which has two features, for several optimizers, types and numbers of
+// threads.
 void compare_two_steps(const std::vector<TableShape>& tables, int64_t bags) {
   for (const auto& [rows, optimizer] : {std::pair{kF32, "exact_rowwise_adagrad"},
                                         {kF32, "adam"},
@@ -214,13 +215,13 @@ void compare_two_steps(const std::vector<TableShape>& tables, int64_t bags) {
   }
 }
 
-// Most ids name rows that no other id names: these are updated unsorted, in lists longer than one call takes. Some
-// gradients exist already, some are computed.
+// Most rows occur once. They are updated without sorting, in lists longer than one call of the optimizer takes. Some
+// gradients are used in place, and some are computed.
 TEST(CpuKernel, RowsThatOccurOnceAgreeWithReference) {
   compare_two_steps({{15000, 16}, {15000, 32}, {29000, 64}, {15000, 128}, {15000, 24}}, 300);
 }
 
-// Many ids name a row: gradients are summed unsorted. With three threads, tables are divided.
+// Each row occurs many times, so that gradients are summed without sorting. With three threads, tables are divided.
 TEST(CpuKernel, TablesOfFewRowsAgreeWithReference) {
   compare_two_steps({{3, 16}, {700, 32}, {700, 64}, {700, 128}, {1500, 24}}, 2500);
 }
@@ -291,7 +292,8 @@ TEST(CpuKernel, NoAllocationAfterTheLargestBatch) {
   }
 }
 
-// Training may use at most a tenth of the tables and their states: no table's gradient has space.
+// Beside the tables and their states, training may use memory of at most a tenth of them, which is too little for a
+// table's whole gradient.
 TEST(CpuKernel, TrainingNeedsTablesStatesAndATenth) {
   for (const char* optimizer : {"exact_rowwise_adagrad", "adam"}) {
     for (uint32_t threads : {1u, 3u}) {
@@ -324,7 +326,7 @@ TEST(CpuKernel, TrainingNeedsTablesStatesAndATenth) {
   }
 }
 
-// A NaN gradient must show in the row, and not be taken for a large one.
+// A NaN in a gradient must reach the row; the clamp must not turn it into a number.
 TEST(CpuKernel, MaxGradientLetsNaNThrough) {
   TestHost host;
   Options o;
@@ -360,7 +362,7 @@ TEST(CpuKernel, MaxGradientLetsNaNThrough) {
   }
 }
 
-// Rows by their ids, in any order, with repeats.
+// Reads rows by their ids, in any order, with repeats.
 TEST(Kernels, ReadNamedRows) {
   TestHost host;
   for (DLDataType dtype : {kF32, kF16, kBF16}) {
@@ -506,7 +508,7 @@ TEST(Optimizers, WrongOptionsAreRefused) {
     }
   }
   const std::tuple<const char*, const char*, const char*> decays[] = {
-      // would have no effect
+      // These options would have no effect.
       {"none", R"({"weight_decay": 0.5})", "\"weight_decay\" is 0.5, but this optimizer has no weight decay"},
       {"none", R"({"weight_decay": 0.5, "weight_decay_mode": "l2"})",
        "this optimizer has no weight decay: leave it out"},
@@ -540,7 +542,8 @@ TEST(Optimizers, WrongOptionsAreRefused) {
   EXPECT_EQ(api->learning_rate(part.raw.self), 0.25);
 }
 
-// A row of weights after two updates with different gradients; with equal ones, Adam's moments would not show.
+// Returns a row of weights after two updates. The gradients differ, because with equal ones Adam's moments would not
+// matter.
 std::vector<float> updated(TestHost& host, const std::string& optimizer, const std::string& options) {
   const Part part(TESSERA_OPTIMIZERS, optimizer, host, options, "portable");
   EXPECT_EQ(part.code, TSR_OK) << part.message;
@@ -556,8 +559,8 @@ std::vector<float> updated(TestHost& host, const std::string& optimizer, const s
   return weight;
 }
 
-// Recorded: three steps of torch.optim.Adadelta (PyTorch 2). The row of 4 columns is repeated in one of 20, and
-// in one of 16, which has a loop of its own.
+// Expects the recorded results of three steps of torch.optim.Adadelta (PyTorch 2). The row of 4 columns is repeated in
+// a row of 20, and in a row of 16, which has a loop of its own.
 TEST(Optimizers, AdadeltaIsPyTorchs) {
   TestHost host;
   const std::vector<float> start = {0.5f, -1, 2, 0.25f};
@@ -602,8 +605,8 @@ TEST(Optimizers, AdadeltaIsPyTorchs) {
   }
 }
 
-// docs/config.md on weight decay of FBGEMM's optimizers that have none there: in every instruction set, for widths with
-// and without a loop of their own, for one row and several.
+// Tests the weight decay of docs/config.md, for optimizers that have none in FBGEMM: in every instruction set, for
+// widths with and without a loop of their own, for one row and several.
 TEST(Optimizers, DecayIsAddedToTheGradientOrTakenOffTheWeight) {
   TestHost host;
   constexpr double kRate = 0.25, kDecay = 0.5, kEps = 0.01;
@@ -642,7 +645,7 @@ TEST(Optimizers, DecayIsAddedToTheGradientOrTakenOffTheWeight) {
   }
 }
 
-// docs/config.md: an optimizer reads exactly the options that the page lists for it, with the defaults there.
+// Checks that an optimizer reads exactly the options that docs/config.md lists for it, with the defaults given there.
 TEST(Optimizers, OptionsAreThoseOfThePage) {
   std::ifstream page(std::string(TESSERA_SOURCE_DIR) + "/docs/config.md");
   std::map<std::string, std::string> listed, defaults;
@@ -672,7 +675,7 @@ TEST(Optimizers, OptionsAreThoseOfThePage) {
   }
 }
 
-// The stored forms of all finite halves survive the way out and back, and ties round to even.
+// All finite halves are unchanged after conversion to float and back, and ties round to even.
 TEST(Half, RoundTripsAndRounds) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const uint16_t half = static_cast<uint16_t>(bits);

@@ -1,4 +1,4 @@
-// tessera::Lookup over the CPU kernels: choice of a kernel, steps, rows in and out.
+// Tests tessera::Lookup over the CPU kernels: the choice of a kernel, steps, export and import of rows.
 #include "tessera/lookup.h"
 
 #include <gtest/gtest.h>
@@ -124,7 +124,7 @@ TEST_F(LookupTest, RangesOfRowsGoInAndOutWithTheirState) {
   EXPECT_EQ(lookup.weight(0).to_vector<float>(), (std::vector<float>{0, 0, 1, 2, 3, 4, 0, 0}));
 }
 
-// The rows and states that a lookup of both kernels, of each stored type, has and shows are the same memory.
+// A view shows the memory that lookups read and updates write, for both kernels and each stored type.
 TEST_F(LookupTest, AViewIsTheMemoryThatIsReadAndUpdated) {
   for (const std::string kernel : {"cpu", "reference"}) {
     for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
@@ -148,7 +148,7 @@ TEST_F(LookupTest, AViewIsTheMemoryThatIsReadAndUpdated) {
       lookup.backward(std::move(context), batch.lookup, batch.grad);
       EXPECT_EQ(rows.to(DType::kFloat32).to_vector<float>(), lookup.weight(0).to_vector<float>());
       EXPECT_NE(rows.to(DType::kFloat32).item(2), 3) << "the update is seen";
-      for (int k = 0; k < 2; ++k) {  // Adam's moments lie side by side
+      for (int k = 0; k < 2; ++k) {  // Adam's two moments of a row are contiguous
         const MatrixView state = lookup.view(0, k);
         EXPECT_EQ(state.dtype, DType::kFloat32);
         ASSERT_EQ(std::vector({state.rows, state.cols, state.stride}), (std::vector<int64_t>{4, 2, 4}));

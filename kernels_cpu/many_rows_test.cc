@@ -1,5 +1,5 @@
-// Tables with more rows than 31 bits count. They need no large machine: their memory maps the same few megabytes over
-// and over, and the rows that a test touches are close together.
+// Tests tables with more than 2^31 rows. They need no large machine: their memory maps the same few megabytes over and
+// over, and the rows that a test touches are close together.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -16,7 +16,7 @@ constexpr int64_t kRows = (int64_t{1} << 31) + 1000,
 // Not a power of two, so that rows whose numbers differ only in their upper bits are at different places.
 int64_t piece_bytes() { return 1237 * sysconf(_SC_PAGESIZE); }
 
-// NULL if the address space is too small.
+// Maps `bytes` bytes that repeat one piece; NULL if the address space is too small.
 void* repeated(uint64_t bytes) {
   const int piece = memfd_create("rows", MFD_CLOEXEC);
   void* all = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -32,7 +32,7 @@ void* repeated(uint64_t bytes) {
   return nullptr;
 }
 
-// 100 bags of 50 rows each, from kFirst on.
+// Makes 100 bags of 50 rows each, from kFirst on.
 std::unique_ptr<Batch> batch_of(Random& random, std::map<int64_t, int>* times) {
   constexpr int64_t kBags = 100, kLong = 50;
   auto batch = std::make_unique<Batch>();

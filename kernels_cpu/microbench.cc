@@ -105,7 +105,7 @@ void quant_pool(benchmark::State& state) {
   count_rows(state, p.ids_end, row_bytes);
 }
 
-// The work of backward before it touches a row: n entries of a table of 2^bits rows.
+// Measures the sort of backward, for n entries of a table of 2^bits rows.
 void sort(benchmark::State& state) {
   const int64_t n = state.range(0);
   const int bits = static_cast<int>(state.range(1));

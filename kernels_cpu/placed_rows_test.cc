@@ -1,4 +1,5 @@
-// Lookups whose rows lie in several outputs, some at listed places, give the same numbers as in one contiguous output.
+// Tests that lookups whose rows are in several outputs, some at listed rows, give the same numbers as one contiguous
+// output.
 #include "test_support.h"
 
 namespace tessera_cpu::test {
@@ -13,7 +14,7 @@ class Placement {
     features = batch.raw_features;
     const int64_t offsets = batch.offsets->shape[0];
     listed = std::make_unique<Array>(kI32, offsets);
-    for (int64_t i = 0; i < offsets; ++i) listed->set(i, -7);  // of features that list none
+    for (int64_t i = 0; i < offsets; ++i) listed->set(i, -7);  // stays for features that list no rows
     int64_t sizes[2] = {0, 0};
     for (tsr_lookup_feature& f : features) {
       const int64_t dim = o.tables[f.table].dim;
@@ -83,7 +84,7 @@ tsr_context* forward(Model& model, const Placement& placed) {
   return context;
 }
 
-// Does the work of Model::backward; the gradients are those of the batch, placed.
+// Does the work of Model::backward with the batch's gradients, at their places.
 void backward(Model& model, const Placement& placed, Batch& batch, tsr_context* context, Array& grad_weights,
               int64_t step) {
   placed.fill(kUntouched);
@@ -159,7 +160,7 @@ TEST(PlacedRows, AreTheSameNumbersInEveryKernelAndPooling) {
   compare(host, TESSERA_KERNEL_REFERENCE, "reference", "", o, sums, 9, true);
 }
 
-// Tables divided into buckets, bags shared by threads, rows that occur once.
+// The batch is large: tables are divided into buckets, threads share bags, and some rows occur once.
 TEST(PlacedRows, AreTheSameNumbersInLargeBatches) {
   TestHost host;
   Options o;

@@ -1,4 +1,4 @@
-// Tests stochastic rounding by itself.
+// Tests stochastic rounding without a kernel.
 #include "common/rounding.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ TEST(Rounding, StoredValuesInfinitiesAndNanStay) {
   }
 }
 
-// A shard's rows and columns are rounded as in the whole table, and anew in each step.
+// A shard's rows and columns are rounded as in the whole table, with other random bits in each step.
 TEST(Rounding, DependsOnRowColumnAndStepOfTheWholeTable) {
   const std::vector<float> values(10, 0.1234567f);
   std::vector<uint16_t> whole(10), part(6), later(10), other(10);

@@ -90,7 +90,7 @@ TEST(RowChanges, AreTheRowsOfTheBatchesWithTheirValues) {
     for (int64_t round = 0; round < 3; ++round) {
       const auto batch = random_batch(random, model.options, {{0, TSR_POOLING_SUM}, {1, TSR_POOLING_MEAN}},
                                       round == 0 ? 1200 : 3, 4, round == 1 ? kI32 : kI64, round == 2);
-      model.train(*batch, 2 * round + 1);  // before the mark, and therefore forgotten
+      model.train(*batch, 2 * round + 1);  // these changes are before the mark, and so are not reported
       model.mark();
       EXPECT_TRUE(model.changed(0, 64).ids.empty());
       const auto next = random_batch(random, model.options, {{0, TSR_POOLING_SUM}, {1, TSR_POOLING_MEAN}},
@@ -177,7 +177,7 @@ TEST(RowChanges, EachWhoFollowsIsToldSinceItsOwnMark) {
   EXPECT_NE(since[0], since[1]);
 }
 
-// Writes through a view are not seen, so all rows of the table are named.
+// The kernel does not see writes through a view, so it reports all rows of the table as changed.
 TEST(RowChanges, AllRowsOfAViewedTableCount) {
   TestHost host;
   Tables model(host, two_tables());

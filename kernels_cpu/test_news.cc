@@ -1,5 +1,5 @@
-// The test program's operator new, which counts. It also serves the plugins, because the program exports it. It has its
-// own file so that the compiler does not see that it is malloc.
+// The test program's operator new, which counts calls. Plugins also use it, because the program exports it. It has a
+// file of its own, so that the compiler does not see that it is malloc.
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>

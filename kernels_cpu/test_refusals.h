@@ -21,12 +21,13 @@ inline void expect_unknown_row_refused(TestHost& host, const char* path, const c
   EXPECT_EQ(model.rows_of(0), std::vector<float>(12, 0.0f)) << "nothing is changed";
 }
 
-// A change of a good config, and words of the refusal.
+// A change that makes a good config bad, and words of the refusal.
 struct BadConfig {
   const char* words;
   std::function<void(Options&)> change;
 };
-// Those that no kernel serves, `more`, and memory of a device that the kernel does not know.
+// Expects refusals of configs that no kernel serves, of `more`, and of memory of a device that the kernel does not
+// know.
 inline void expect_bad_configs_refused(TestHost& host, const char* path, const char* id,
                                        const std::vector<BadConfig>& more = {}) {
   std::vector<BadConfig> all = {

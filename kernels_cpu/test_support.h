@@ -22,15 +22,15 @@
 
 namespace tessera_cpu::test {
 
-// Calls of operator new by the program and the plugins (test_news.cc).
+// The number of calls of operator new by the program and the plugins, and their bytes (test_news.cc).
 int64_t news_so_far();
-int64_t bytes_asked_so_far();  // by all of them
+int64_t bytes_asked_so_far();
 
 struct Error : tsr_error {
   Error() : tsr_error TSR_ERROR_INIT {}
 };
 
-// A minimal host: memory that is never zero, and threads started for each call.
+// A minimal host. Its memory is never zero, and it starts threads for each call.
 class TestHost {
  public:
   TestHost() { raw_ = {sizeof(tsr_host), TSR_ABI_MINOR, this, log, alloc, free, parallel_for, num_threads, nullptr}; }
@@ -39,10 +39,10 @@ class TestHost {
   std::atomic<int64_t> allocations{0};
   std::atomic<int64_t> live_bytes{0};
   std::atomic<int64_t> most_bytes{0};  // peak of live bytes
-  // Memory of devices other than the CPU.
+  // These allocate memory of devices other than the CPU.
   std::function<void*(uint64_t bytes, tsr_stream stream)> device_alloc;
   std::function<void(void* memory, tsr_stream stream)> device_free;
-  // Allocates more than a gigabyte of host memory; zeroed.
+  // These allocate zeroed host memory of more than a gigabyte.
   std::function<void*(uint64_t bytes)> large_alloc;
   std::function<void(void* memory, uint64_t bytes)> large_free;
 
@@ -192,7 +192,7 @@ struct Batch {
 
 using Random = std::mt19937_64;
 
-// Jagged bags of 0..longest ids, mostly low rows, sometimes repeated; features interleave in the output.
+// Makes bags of 0 to `longest` ids, mostly of low rows, sometimes repeated. Features interleave in the output.
 inline std::unique_ptr<Batch> random_batch(Random& random, const Options& o, std::vector<FeatureShape> features,
                                            int64_t bags, int64_t longest, DLDataType index, bool weighted) {
   auto batch = std::make_unique<Batch>();
@@ -328,7 +328,7 @@ class Model {
     EXPECT_EQ(api->backward(instance, context, &args, nullptr, &error), TSR_OK) << error.message;
     api->release(instance, context);
   }
-  // Valid until the next call.
+  // The arguments of backward, valid until the next call.
   tsr_backward args_of(Batch& batch, Array* grad_weights, double scale, int64_t step) {
     update_ = {sizeof(tsr_update), 0, 0.0625, step};
     return {sizeof(tsr_backward),
@@ -340,7 +340,7 @@ class Model {
             &update_};
   }
 
-  // All rows of a table with their states, one after the other.
+  // Exports all rows of a table with their states, one after the other.
   std::vector<float> rows_of(int table) {
     std::vector<float> out;
     transfer(table, [&](tsr_rows& rows) {
@@ -354,7 +354,7 @@ class Model {
     });
     return out;
   }
-  // The rows with these ids, in the form of rows_of().
+  // Reads the rows with these ids, in the form of rows_of().
   std::vector<float> named_rows_of(int table, const std::vector<int64_t>& ids) {
     std::vector<float> out;
     transfer(table, static_cast<int64_t>(ids.size()), [&](tsr_rows& rows) {
@@ -365,7 +365,7 @@ class Model {
     });
     return out;
   }
-  // The same rows out of `all`, the result of rows_of().
+  // Takes the same rows out of `all`, a result of rows_of().
   std::vector<float> rows_among(int table, const std::vector<int64_t>& ids, const std::vector<float>& all) const {
     std::vector<float> out;
     const TableShape& t = options.tables[static_cast<size_t>(table)];

@@ -29,7 +29,7 @@ void check_optimizer(const tsr_kernel_config& config, const sdk::OptimizerRef& o
   optimizer.check_states();
 }
 
-// The key and the place of a table's shard; nothing is known of them before open().
+// The random key of a table, and its shard's place in the whole table, from the config.
 Rounding stochastic(const tsr_kernel_config& config, uint32_t t, const std::string& name) {
   Rounding out{true, config.seed};
   for (const char c : name) out.key = (out.key ^ static_cast<unsigned char>(c)) * 0x100000001b3;

@@ -36,7 +36,7 @@ struct TableSpec {
   std::string name;
   int64_t rows;
   int64_t dim;
-  Rounding rounding = {};  // of updated rows
+  Rounding rounding = {};  // how updated rows are rounded
 };
 
 struct Config {
@@ -72,8 +72,8 @@ class Indices {
   bool wide_;
 };
 
-// A batch whose tensors have the right types and whose features stay inside them. The caller guarantees that ids are
-// valid.
+// A batch, checked: its tensors have the right types, and its features stay inside them. The caller guarantees that ids
+// are valid.
 struct Batch {
   // `values` is the first output, or the gradient of the first output.
   Batch(const tsr_lookup& lookup, const Config& config, const DLTensor& values);
@@ -84,13 +84,13 @@ struct Batch {
   int64_t begin(const tsr_lookup_feature& feature) const { return offsets[feature.first_offset]; }
   int64_t end(const tsr_lookup_feature& feature) const { return offsets[feature.first_offset + feature.bags]; }
 
-  // Row 0 of a feature's output, or of its gradient.
+  // The address of row 0 of a feature's output, or of its gradient.
   char* values(const tsr_lookup_feature& feature) const {
     return static_cast<char*>(sdk::raw(sdk::output_of(*lookup, feature, *first_values))) +
            feature.output_offset * value_bytes;
   }
 
-  // The rows of the bags from the first offset on; NULL means that bag i has row i.
+  // The output rows of a feature's bags; NULL means that bag i has row i.
   const int32_t* rows(const tsr_lookup_feature& feature) const {
     return listed == nullptr || feature.listed == 0 ? nullptr : listed + feature.first_offset;
   }
@@ -99,7 +99,7 @@ struct Batch {
   Indices ids;
   Indices offsets;
   const float* weights;   // NULL means all 1
-  const int32_t* listed;  // rows of features that list theirs; NULL if none does
+  const int32_t* listed;  // output rows of features that list them; NULL if none does
   const DLTensor* first_values;
   int64_t value_bytes;
 };

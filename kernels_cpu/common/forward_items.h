@@ -15,8 +15,9 @@ struct ForwardItem {
   int64_t end;
 };
 
-// Divides the features into items of similar cost, in bytes of rows: row_bytes(table). Returns false, without items, if
-// the batch reads less than `worth_threads` bytes, because waking threads would cost more.
+// Divides the features into items of similar cost, which is the bytes of rows that they read; row_bytes(table) are
+// those of one row. Returns false, without items, if the batch reads less than `worth_threads` bytes, because waking
+// threads would cost more.
 template <class RowBytes>
 bool cut_forward(const Batch& batch, int64_t threads, int64_t worth_threads, const RowBytes& row_bytes,
                  std::vector<ForwardItem>& items) {

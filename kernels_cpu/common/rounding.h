@@ -1,5 +1,5 @@
-// Stochastic rounding of updated rows to 16 bits: up or down at random, so that the mean of the result is the value.
-// The random bits depend on the table, on row and column of the whole table, and on the step.
+// Stochastic rounding of updated rows to 16 bits: up or down at random, so that the expected result is the value. The
+// random bits depend on the table, on row and column of the whole table, and on the step.
 #pragma once
 
 #include <cmath>
@@ -12,11 +12,11 @@ namespace tessera_cpu {
 
 struct Rounding {
   bool stochastic = false;
-  uint64_t key = 0;                      // of the job's seed and the table
-  int64_t first_row = 0, first_col = 0;  // of the shard in the whole table
+  uint64_t key = 0;                      // depends on the job's seed and the table
+  int64_t first_row = 0, first_col = 0;  // the shard's place in the whole table
 };
 
-// `random` < 2^16. A value that bfloat16 can hold stays; so do infinities and NaN.
+// `random` is below 2^16. Values that bfloat16 can represent stay, as do infinities and NaN.
 inline uint16_t bfloat16_at_random(float value, uint32_t random) {
   constexpr uint32_t kExponent = 0x7F800000;
   uint32_t bits;
@@ -30,7 +30,7 @@ inline uint16_t half_at_random(float value, uint32_t random) {
   constexpr float kLargest = 65504, kSmallestNormal = 0x1p-14f;
   const float size = std::fabs(value);
   if (!(size < kLargest)) return float_to_half(value);
-  if (size < kSmallestNormal) {  // all steps are equal
+  if (size < kSmallestNormal) {  // subnormal halves are equally far apart
     const double steps = std::floor(size * 0x1p24 + random * 0x1p-16);
     return float_to_half(std::copysign(static_cast<float>(steps * 0x1p-24), value));
   }
@@ -44,7 +44,8 @@ inline uint16_t half_at_random(float value, uint32_t random) {
 // Stores a row of the shard after its update in this step.
 inline void store_at_random(const Rounding& rounding, bool bfloat16, int64_t row, int64_t step, const float* values,
                             int64_t dim, uint16_t* out) {
-  constexpr uint64_t kGolden = 0x9e3779b97f4a7c15, kOwn = 0x5bd1e9955bd1e995;  // kOwn: other bits than start values
+  // kOwn makes the random bits differ from those of start values.
+  constexpr uint64_t kGolden = 0x9e3779b97f4a7c15, kOwn = 0x5bd1e9955bd1e995;
   const auto mix = [](uint64_t x) {
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
     x = (x ^ x >> 27) * 0x94d049bb133111eb;

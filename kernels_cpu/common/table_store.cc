@@ -134,7 +134,7 @@ void TableStore::check_rows(const tsr_rows& rows, int64_t count) const {
   }
 }
 
-// Copies rows from `first` on to those from `to` on of the exported rows.
+// Copies `count` rows from `first` on to the exported rows from `to` on.
 void TableStore::copy_rows(int64_t first, int64_t count, int64_t to, const tsr_rows& rows) const {
   int64_t* ids = sdk::data_as<int64_t>(*rows.ids) + to;
   std::iota(ids, ids + count, first);
@@ -183,7 +183,7 @@ tsr_matrix_view TableStore::view(int32_t state) {
   return {sizeof(tsr_matrix_view), sdk::dtype_of<float>(), cpu, s.data, spec_.rows, s.width, s.stride};
 }
 
-// The ids of rows that a caller names, all of which exist.
+// The ids of the rows that a caller names. Throws Failure if one does not exist.
 std::span<const int64_t> TableStore::known_ids(const tsr_rows& rows) const {
   check_rows(rows, rows.count);
   const auto ids = sdk::elements<const int64_t>(*rows.ids, "ids").first(static_cast<size_t>(rows.count));

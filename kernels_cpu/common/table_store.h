@@ -12,8 +12,8 @@
 
 namespace tessera_cpu {
 
-// Rows are contiguous. States of a kind (per element, per row) share one block, with those of one row side by side, so
-// that an update touches one run of memory per kind.
+// Rows are contiguous. The states per element share one block of memory, and the states per row another. In each, the
+// states of one row are contiguous, so that an update touches one run of memory per block.
 class TableStore {
  public:
   // Has no memory yet; make_tables provides it.
@@ -28,7 +28,7 @@ class TableStore {
   char* row(int64_t r) const { return weights_ + r * row_bytes_; }
   void read_rows(int64_t first, int64_t count, float* out) const;  // consecutive rows
   void write_row(int64_t r, const float* values);
-  // Writes a row after its update in a step: rounded as the table says.
+  // Writes a row after its update in a step, rounded as the table's options say.
   void write_updated_row(int64_t r, int64_t step, const float* values);
   const Rounding& rounding() const { return spec_.rounding; }
 
@@ -79,11 +79,11 @@ class TableStore {
   Storage storage_;
   int64_t row_bytes_;
   int64_t element_bytes_ = 0;  // bytes of a row's states per element
-  int64_t per_row_bytes_ = 0;  // bytes of those per row
+  int64_t per_row_bytes_ = 0;  // bytes of a row's states per row
   char* weights_ = nullptr;
   std::vector<State> states_;
   sdk::RowMarks marks_;
-  bool viewed_ = false;  // rows may change without a call
+  bool viewed_ = false;  // a view was given out, so that rows may change without a call
 };
 
 // The config's tables, with rows 0 and start states, in one block of memory, so that small tables and states also

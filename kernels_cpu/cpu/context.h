@@ -11,12 +11,12 @@ namespace tessera_cpu {
 
 namespace sdk = tessera::sdk;
 
-// Memory kept between calls: after the largest batch, nothing is allocated any more.
+// Memory that is kept between calls. After the largest batch, it allocates nothing more.
 class Scratch {
  public:
   explicit Scratch(sdk::Host host) : host_(host) {}
 
-  // At least `bytes` bytes, aligned to 64. Previous content is lost.
+  // Returns at least `bytes` bytes, aligned to 64. Previous content is lost.
   char* take(int64_t bytes) {
     if (static_cast<uint64_t>(bytes) > buffer_.bytes()) {
       buffer_ = sdk::Buffer();  // freed first, because both together would need twice the memory
@@ -38,7 +38,7 @@ struct Context {
   static Context& of(tsr_context* raw) { return *reinterpret_cast<Context*>(raw); }
   tsr_context* raw() { return reinterpret_cast<tsr_context*>(this); }
 
-  // MAX pooling: per feature, where its [bags, dim] int32 places begin in `winners`; -1 for other poolings.
+  // For MAX pooling: per feature, the index in `winners` of its positions, int32 [bags, dim]; -1 for other poolings.
   std::vector<int64_t> first_winner;
   int32_t* winners_of(uint32_t feature) const {
     return reinterpret_cast<int32_t*>(winners.data()) + first_winner[feature];

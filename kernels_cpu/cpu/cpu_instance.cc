@@ -8,7 +8,7 @@
 namespace tessera_cpu {
 namespace {
 
-// With less work than this, a call stays on its own thread, because waking others would cost more.
+// A call with less work than this uses only its own thread, because waking others would cost more.
 constexpr int64_t kBytesWorthThreads = 128 << 10;
 constexpr int64_t kIdsWorthThreads = 2048;
 constexpr int64_t kEntriesPerRun = 4096;
@@ -63,7 +63,7 @@ Context* CpuInstance::take_context() {
 }
 
 void CpuInstance::release(tsr_context* context) noexcept {
-  if (context != nullptr) idle_.push_back(&Context::of(context));  // within the capacity that take_context reserved
+  if (context != nullptr) idle_.push_back(&Context::of(context));  // take_context() has reserved the capacity
 }
 
 void CpuInstance::place_winners(const Batch& batch, Context* context) const {
@@ -176,7 +176,7 @@ void CpuInstance::mark(uint32_t follower) {
   for (TableStore& table : tables_) table.mark(follower);
 }
 
-// Marks all rows that a batch names: they have a gradient, and are written.
+// Marks all rows of a batch as changed, because all have a gradient and are written.
 void CpuInstance::mark_ids(const Batch& batch) {
   marking_.clear();
   for (uint32_t f = 0; f < batch.num_features(); ++f) {

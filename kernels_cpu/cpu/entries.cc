@@ -12,11 +12,11 @@ constexpr int64_t kMaxCompared = 64;          // entries that are sorted by comp
 constexpr int64_t kComparisonsPerPass = 512;  // comparisons that cost about as much as a pass that counts digits
 constexpr int kMaxDigit = 11;                 // 2048 counters of 4 bytes: a quarter of an L1 cache
 constexpr int kMaxPasses = 6;
-// places per entry, at least: a sixteenth of the rows that occur once share a place
+// The fewest places per entry. With 16, a sixteenth of the rows that occur once share a place.
 constexpr int64_t kPlacesPerEntry = 16;
 
-// An entry's position is the number of smaller rows plus that of equal ones before it, so that no branch depends on the
-// rows.
+// Computes each entry's position as the number of smaller rows plus the number of equal rows before it, so that no
+// branch depends on the rows.
 template <class Entry>
 void sort_by_comparing(const Entry* entries, Entry* sorted, int64_t n, int low) {
   int32_t keys[kMaxCompared];  // signed, because every processor's vectors can compare signed numbers
@@ -30,7 +30,8 @@ void sort_by_comparing(const Entry* entries, Entry* sorted, int64_t n, int low) 
   }
 }
 
-// Clearing and summing 2^digit counters should cost no more than the n entries themselves.
+// The widest digit for n entries: clearing and summing 2^digit counters should cost no more than the entries
+// themselves.
 int widest_digit(int64_t n) {
   if (n < 256) return 6;
   if (n < 1024) return 8;

@@ -5,14 +5,14 @@
 
 namespace tessera_cpu {
 
-// An output row belongs to a bag, or to a position of a sequence. Those of a table's features are numbered
-// consecutively.
+// An entry without weights. An output row belongs to a bag, or to a position of a sequence; the output rows of a
+// table's features are numbered consecutively.
 struct PlainEntry {
   uint32_t row;
   uint32_t output_row;
 };
 
-// Used if ids have weights, if MAX pooling needs their position, or if the gradient of their weights is wanted.
+// An entry with its position, for weighted ids, for MAX pooling, and if the gradient of the weights is wanted.
 struct FullEntry {
   uint32_t row;
   uint32_t output_row;
@@ -22,7 +22,7 @@ struct FullEntry {
 
 struct OutputRow {
   const char* gradient;    // address of the output row's gradient
-  const int32_t* winners;  // MAX: per column, the position within the bag of the id that won; otherwise NULL
+  const int32_t* winners;  // for MAX, per column, the position in the bag of the id with the maximum; otherwise NULL
   float scale;             // 1 / bag length for MEAN, otherwise 1
   uint32_t begin;          // position of the bag's first id
 };
@@ -45,8 +45,8 @@ struct IdRun {
   }
 };
 
-// The sums of gradients of a table with few rows, for which nothing has to be sorted. Rows agree in their bits below
-// `low`; the other bits tell them apart. Sums are in the order in which their rows first occur.
+// The sums of gradients of a table with few rows, for which nothing has to be sorted. All rows have equal bits below
+// `low`. Sums are in the order in which their rows first occur.
 struct RowSums {
   uint32_t* number_of;  // by row >> low: the number of its sum, from 1; 0 if it has none yet
   uint32_t* rows;       // row >> low of each sum, with space for one more
@@ -55,9 +55,9 @@ struct RowSums {
   int low;
 };
 
-// Tells which rows occur once among entries that agree in their bits below `low`. It has two bits, "seen" and "again",
-// per place. Rows that share a place count as rows that occur again: the map is sometimes wrong, but only in this
-// direction.
+// Finds the rows that occur once, among entries whose rows have equal bits below `low`. It has two bits per place,
+// "seen" and "again". Rows that share a place count as occurring again, so once() is sometimes wrongly false, but never
+// wrongly true.
 class OnceMap {
  public:
   // The bytes for n entries of rows below 2^high.
@@ -87,8 +87,8 @@ class OnceMap {
   int64_t places_taken_ = 0;
 };
 
-// Sorts n entries stably by bits [low, high) of their rows. `other` has space for n entries. Returns a pointer to the
-// result, which is `entries` or `other`. The caller guarantees that bits above `high` are equal.
+// Sorts n entries stably by bits [low, high) of their rows; the bits from `high` on must be equal. `other` has space
+// for n entries. Returns a pointer to the result, which is `entries` or `other`.
 template <class Entry>
 Entry* sort_by_row(Entry* entries, Entry* other, int64_t n, int low, int high);
 

@@ -1,4 +1,4 @@
-// The cost of lookups and updates without a calibration: one thread of a 2-core cloud machine (AMD EPYC, AVX-512).
+// Costs of lookups and updates, used without a calibration: one thread of a 2-core cloud machine (AMD EPYC, AVX-512).
 #pragma once
 
 #include "tessera/abi/kernel.h"

@@ -12,14 +12,15 @@
 namespace tessera_cpu {
 namespace {
 
-// A table is divided into buckets if threads would wait for the one that has it: it has at least this many entries, and
-// a larger share of all than one thread's share. It is also divided if its entries would fill caches.
+// A table is divided into buckets if other threads would wait for the one that has it: it has at least kCutWithThreads
+// entries, and a larger share of all entries than a thread should have. It is also divided if its entries would fill
+// the caches.
 constexpr int64_t kCutWithThreads = 4096;
 constexpr int64_t kTablesPerThread = 4;
-constexpr int64_t kCutForCache = 1 << 17;        // 1 MiB
-constexpr int64_t kWorthMap = 64;                // entries; fewer are sorted at once
+constexpr int64_t kCutForCache = 1 << 17;        // entries, 1 MiB
+constexpr int64_t kWorthMap = 64;                // fewer entries are sorted without a OnceMap
 constexpr int64_t kWorthMapOfOutputRows = 1024;  // the same, if a gradient's address has to be looked up
-// batches sorted without a check, after one whose rows mostly occurred again
+// After a batch whose rows mostly occurred again, this many batches are sorted without a OnceMap.
 constexpr uint32_t kSortedInARow = 15;
 constexpr int64_t kEntriesPerBucket = 16384;
 constexpr int kMaxBucketBits = 8;
@@ -93,8 +94,8 @@ void fill_output_rows(const GradientInput& input, uint32_t f, int64_t begin, int
   }
 }
 
-// Calls body(feature, first output row) for the features of a table that is not divided, and for these rows if there
-// are any.
+// Calls body(feature, first output row) for each feature of a table that is not divided. If the table needs output
+// rows, it fills in the feature's before that.
 template <class Body>
 void each_feature(const TableEntries& t, const GradientInput& input, Body body) {
   int64_t output_row = 0;
@@ -192,7 +193,7 @@ void GradientPlan::add_chunks(const Batch& batch, uint32_t plan) {
     const tsr_lookup_feature& feature = batch.feature(f);
     for (int64_t b = 0; b < feature.bags;) {
       const int64_t first = batch.offsets[feature.first_offset + b];
-      int64_t end = b + 1;  // the first bag at which the chunk is large enough, found by bisection
+      int64_t end = b + 1;  // end of the chunk: the first bag at which it is large enough, found by bisection
       for (int64_t high = feature.bags; end < high;) {
         const int64_t middle = end + (high - end) / 2;
         if (batch.offsets[feature.first_offset + middle] - first < kEntriesPerChunk) {
@@ -234,7 +235,7 @@ int GradientPlan::bucket_bits(const TableEntries& t, const GradientOptions& opti
   const bool for_threads =
       options.threads > 1 && t.count >= std::max(kCutWithThreads, total_ / (kTablesPerThread * options.threads));
   if (!for_threads && (t.count < kCutForCache || t.summed)) return 0;
-  // With fewer buckets, more rows of a bag are in each of them.
+  // As few buckets as necessary, because then each has more rows of a bag.
   const int for_cache = std::bit_width(static_cast<uint64_t>(t.count / kEntriesPerBucket));
   const int for_balance = std::bit_width(2 * options.threads - 1);
   return std::min({std::max(for_cache, for_balance), kMaxBucketBits, t.row_bits});
@@ -282,7 +283,7 @@ void GradientPlan::lay_out(const GradientInput& input, const GradientOptions& op
   worker_rooms_ = at;
 }
 
-// Turns the counts of chunks and buckets into the positions where each chunk's entries begin, and buckets into pieces.
+// Turns the counts per chunk and bucket into the positions at which each chunk's entries begin, and makes the pieces.
 void GradientPlan::start_buckets() {
   for (size_t first = 0; first < chunks_.size();) {
     const uint32_t plan = chunks_[first].plan;
@@ -298,8 +299,8 @@ void GradientPlan::start_buckets() {
   }
 }
 
-// Counts each chunk's entries per bucket; then every chunk writes its own to their positions. The result is stable,
-// whichever chunk is first.
+// Counts each chunk's entries per bucket; then every chunk writes its entries to their positions. The order is stable
+// for any number of threads.
 void GradientPlan::partition(const GradientInput& input, uint32_t threads) {
   bucket_starts_.assign(chunks_.size() * kMaxBuckets, 0);
   const auto for_chunks = [&](auto body) {
@@ -374,8 +375,8 @@ void GradientPlan::update_summed(const TableEntries& t, const Piece& piece, cons
   pass.finish(*walk, bucket);
 }
 
-// Updates rows that occur once, if there are enough to be worth it; `walk` keeps the others. Returns false if nothing
-// was done.
+// Updates the rows that occur once if there are enough of them, and leaves the others in `walk`. Returns false if it
+// did nothing.
 bool GradientPlan::update_once(const TableEntries& t, const Piece& piece, const GradientInput& input, char* map,
                                Walk* walk) const {
   const int64_t n = piece.end - piece.begin;

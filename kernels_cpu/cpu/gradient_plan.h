@@ -1,7 +1,8 @@
-// Backward, before any row is touched: the entries of each table, sorted so that those of a row are neighbours.
+// The first part of backward, before any row is touched: it makes the entries of each table, and sorts them so that
+// entries of the same row are neighbours.
 //
 // Work is divided into pieces by row, never within a sum: one thread adds a row's gradients in order of position.
-// Therefore results are the same bits for any number of threads.
+// Therefore results have the same bits for any number of threads.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +21,16 @@ struct TableEntries {
   uint32_t table;
   std::span<const uint32_t> features;  // features that read the table, in order
   int64_t count;
-  bool full;            // FullEntry rather than PlainEntry
-  bool sorted;          // rows mostly occur again, judging by earlier batches
-  bool summed;          // handled by SumPass
+  bool full;            // true: FullEntry; false: PlainEntry
+  bool sorted;          // in earlier batches, rows mostly occurred again
+  bool summed;          // SumPass handles the table
   bool formula;         // needs no output_rows: one feature, scale 1
   int64_t rows;         // rows of the table
   int row_bits;         // rows <= 2^row_bits
   int bucket_bits;      // divided by this many low bits of the row; 0: not divided
   int64_t first_chunk;  // first among the chunks of divided tables
   int64_t num_output_rows;
-  char* entries;  // NULL, like `other` and `output_rows`, if the table uses those of the worker that sorts it
+  char* entries;  // NULL, like `other` and `output_rows`, if the table uses memory of the worker that sorts it
   char* other;
   OutputRow* output_rows;
 };
@@ -51,7 +52,7 @@ struct GradientInput {
 
 struct GradientOptions {
   uint32_t threads;
-  bool rows_in_order;   // the whole table ascending, for backward_rows; tables are then not divided
+  bool rows_in_order;   // for backward_rows: a table's rows ascend, so that tables are not divided
   bool want_positions;  // for grad_weights
 };
 
@@ -66,10 +67,10 @@ class GradientPlan {
   const TableEntries& table_of(const Piece& piece) const { return tables_[piece.plan]; }
   int64_t total() const { return total_; }
 
-  // Sets `walk` to the entries of the piece: those of a row are neighbours in order of position, and rows ascend. If
-  // `walk` has a block, rows that occur once may be missing, because they have been updated or wait in the block. The
-  // entries stay valid until the worker's next piece, or with rows_in_order until the next build(). [any-thread] for
-  // different pieces and workers below `threads`.
+  // Sets `walk` to the entries of the piece: rows ascend, and the entries of a row are in order of position. If `walk`
+  // has a block, rows that occur once may be missing, because they were updated or wait in the block. The entries are
+  // valid until the worker's next piece, or with rows_in_order until the next build(). [any-thread] for different
+  // pieces and workers below `threads`.
   void prepare(const Piece& piece, const GradientInput& input, uint32_t worker, Walk* walk) const;
 
   uint64_t bytes() const { return scratch_.bytes() + zeros_.bytes(); }
@@ -81,7 +82,7 @@ class GradientPlan {
     uint32_t feature;
     int64_t begin;
     int64_t end;
-    int64_t first_output_row;  // of bag `begin`
+    int64_t first_output_row;  // first output row of bag `begin`
   };
 
   void group_features(const Batch& batch, const Config& config);
@@ -104,7 +105,7 @@ class GradientPlan {
   std::vector<TableEntries> tables_;  // tables with ids
   std::vector<Piece> pieces_;
   std::vector<Chunk> chunks_;
-  std::vector<int64_t> bucket_starts_;     // per chunk and bucket: counts, then the position of its next entry
+  std::vector<int64_t> bucket_starts_;     // per chunk and bucket: the count, later the position of the next entry
   mutable std::vector<uint32_t> to_sort_;  // per table: number of batches still sorted without a check
   int64_t total_ = 0;
   bool rows_in_order_ = false;

@@ -13,7 +13,7 @@ OncePass::OncePass(const Walk& walk, const OnceMap& once, const RowOps& ops)
       as_it_lies_(walk.storage == Storage::kFloat32 && walk.max_gradient == 0 && walk.grad_scale == 1),
       gradient_bytes_(walk.dim * bytes_of(walk.storage)) {}
 
-// The sum that walk() would compute for an entry of only this output row; valid until the block flushes.
+// The gradient of a row that occurs only in this output row, as walk() would compute it; valid until the block flushes.
 const float* OncePass::gradient(uint32_t output_row) const {
   if (as_it_lies_ && (walk_.output_rows == nullptr || walk_.output_rows[output_row].scale == 1)) {
     return reinterpret_cast<const float*>(address(output_row));

@@ -1,6 +1,6 @@
 // Backward's first pass over a table: updates rows that occur once in the batch, in order of position.
 //
-// Nothing has to be sorted or summed for them, and all ids of a bag find its gradient in the L1 cache. Entries of rows
+// These rows need no sorting and no sums, and a bag's gradient is in the L1 cache for all of its ids. Entries of rows
 // that occur again are left for sort_by_row and RowOps::walk.
 #pragma once
 
@@ -40,7 +40,7 @@ class OncePass {
   const Walk& walk_;
   const OnceMap& once_;
   const RowOps& ops_;
-  const bool as_it_lies_;  // only the output rows' scales change the gradients
+  const bool as_it_lies_;  // gradients are used in place, unless an output row has a scale other than 1
   const int64_t gradient_bytes_;
 };
 

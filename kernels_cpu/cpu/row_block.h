@@ -20,7 +20,7 @@ class RowBlock {
   RowBlock(const RowBlock&) = delete;
   RowBlock& operator=(const RowBlock&) = delete;
 
-  // Space for the gradient of the row that is added next.
+  // The address for the gradient of the row that is added next, if it must be computed.
   float* next_gradient() const { return gradients_ + count_ * dim_; }
   // `gradient` must not move until flush(). Returns true if it flushed.
   [[gnu::always_inline]] bool add(int64_t row, const float* gradient) {
@@ -31,8 +31,8 @@ class RowBlock {
     flush();
     return true;
   }
-  // Prefetches a row that will be added soon, and its state. Inlined by force, because GCC 12 considers a function that
-  // only prefetches to have no effect and drops its calls. kLines > 0: cache lines per row; kRowState: one_row_state().
+  // Prefetches a row that will be added soon, and its state. Inlining is forced, because GCC 12 drops calls of
+  // functions that only prefetch. kLines > 0 is the number of cache lines per row; kRowState means one_row_state().
   template <int kLines, bool kRowState = false>
   [[gnu::always_inline]] void prefetch(int64_t row) const {
     prefetch_lines(address<kLines>(row), kLines > 0 ? int64_t{64} * kLines : row_bytes_);
@@ -47,7 +47,7 @@ class RowBlock {
   // Updates the rows added since the last flush.
   void flush();
 
-  // For lists of rows that are kept elsewhere: the address of a row, and its states.
+  // The address of a row, and of its states, for lists of rows that are kept elsewhere.
   template <int kLines>
   [[gnu::always_inline]] char* address(int64_t row) const {
     return table_ + row * (kLines > 0 ? int64_t{64} * kLines : row_bytes_);
@@ -72,7 +72,7 @@ class RowBlock {
   [[gnu::always_inline]] static void prefetch_lines(const char* memory, int64_t bytes) {
     for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(memory + at, 1, 3);
   }
-  // Few enough that pending rows and data prefetched meanwhile stay in the L1 cache.
+  // The number of rows of a block, few enough that they and prefetched data stay in the L1 cache.
   static int64_t rows_for(const TableStore& table) {
     return std::clamp<int64_t>(6144 / (table.row_and_state_bytes() + table.dim() * 4), 4, kMostRows);
   }
@@ -89,7 +89,7 @@ class RowBlock {
   const int64_t capacity_;
   const uint32_t num_states_;
   float* const gradients_;
-  float* const widened_;  // if rows are not float32
+  float* const widened_;  // the rows as float32, used if they are of another type
   State state_of_[kMostStates];
   int64_t count_ = 0;
   char* rows_[kMostRows];

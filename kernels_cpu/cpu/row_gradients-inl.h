@@ -1,4 +1,4 @@
-// Backward: an entry's gradient, for every kind of source and factor. Compiled per target.
+// Backward: computes an entry's gradient, for every kind of source and factor. Compiled per target.
 #if defined(TESSERA_ROW_GRADIENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_ROW_GRADIENTS_INL_H_
 #undef TESSERA_ROW_GRADIENTS_INL_H_
@@ -42,8 +42,8 @@ class Gradients {
     return output_rows_[e.output_row].scale;
   }
 
-  // A vector of an entry's gradient, after grad_scale and the clamp, before the entry's scale and weight. NaN stays
-  // NaN.
+  // Applies grad_scale and the clamp to a vector of an entry's gradient, but not the entry's scale and weight. NaN
+  // stays NaN.
   HWY_INLINE FloatVector clamped(FloatVector g) const {
     const FloatTag d;
     if (HWY_LIKELY(walk_.max_gradient == 0)) return g;  // factor() includes grad_scale
@@ -55,7 +55,7 @@ class Gradients {
   HWY_INLINE float factor(const Entry& e) const { return scale(e) * plain_factor_; }
 
   const Walk& walk_;
-  // The state of the walk in registers, so that writes to memory in between cannot change it.
+  // Copies of the walk's members, so that the compiler keeps them in registers across writes to memory.
   const OutputRow* const output_rows_;
 
  private:

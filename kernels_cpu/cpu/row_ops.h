@@ -18,15 +18,15 @@ struct Pool {
   int64_t row_bytes;
   int64_t dim;
   const void* ids;  // ids of the batch
-  const void*
-      offsets;  // of these bags: bag b has positions [offsets[b], offsets[b + 1]); NULL: [begin + b, begin + b + 1)
+  // Bag b has positions [offsets[b], offsets[b + 1]), or if this is NULL, [begin + b, begin + b + 1).
+  const void* offsets;
   bool wide_offsets;  // offsets are int64
   bool mean;
   int64_t begin;
   int64_t bags;
   int64_t ids_end;       // prefetching looks ahead up to this position
   int64_t ahead;         // prefetch distance in ids
-  bool to_l2;            // prefetch large rows only into the L2 cache
+  bool to_l2;            // true: large rows are prefetched only into the L2 cache
   const float* weights;  // per position, or NULL
   Storage storage;       // of the output
   char* output;          // row 0
@@ -42,17 +42,17 @@ struct Pool {
 };
 using PoolFunction = void (*)(const Pool& pool);
 
-// A good Pool::ahead for rows of this size. The rows in flight hide memory latency: as many cache lines as processors
-// keep requests for, within a small share of the L1 cache.
+// A good Pool::ahead for rows of this size. Rows in flight hide the memory's latency. They are about as many cache
+// lines as a processor can have requests for, and a small share of the L1 cache.
 inline int64_t rows_ahead(int64_t row_bytes) { return std::clamp<int64_t>(16384 / row_bytes, 16, 128); }
 
 // A good Pool::to_l2: processors other than AMD's can have more requests in flight for the L2 cache than for the L1
 // cache. For rows of 512 bytes, the wrong choice costs a quarter.
 bool prefetch_to_l2();
 
-// Entries of one table, sorted so that those of a row are neighbours, and the use of each row's sum.
+// Entries of one table, sorted so that entries of the same row are neighbours, and the target of each row's sum.
 struct Walk {
-  const PlainEntry* plain;  // one of the two is set
+  const PlainEntry* plain;  // either `plain` or `full` is set
   const FullEntry* full;
   int64_t count;
   // Output row i is output_rows[i], or if that is NULL, at gradient + i * output_row_bytes with scale 1.
@@ -70,7 +70,7 @@ struct Walk {
   int64_t ahead;
   float* grad_weights;  // per position, or NULL; only with full entries
 
-  // One of the two is set: rows are updated, or rows and sums are written out.
+  // Either `block` is set, and rows are updated, or the other two are, and rows and sums are written to them.
   RowBlock* block;
   int64_t* out_rows;
   float* out_values;
@@ -82,8 +82,8 @@ struct RowOps {
   // MAX; `winners` is [bags, dim] and may be NULL.
   void (*pool_max)(const Pool& pool, Storage rows, bool wide_ids, int32_t* winners);
   void (*walk)(const Walk& walk);
-  // Adds to `sums` what walk() would sum for the ids of `run`, or if that is NULL, for the walk's plain entries, in any
-  // order of rows. Gradients are float32.
+  // Adds the gradients of the ids in `run`, or if that is NULL, of the walk's plain entries, to `sums`. The rows may be
+  // in any order. Gradients are float32.
   void (*add_gradients)(const Walk& walk, const IdRun* run, RowSums* sums);
   void (*widen)(Storage from, const void* row, int64_t dim, float* out);
   void (*narrow)(Storage to, const float* row, int64_t dim, void* out);

@@ -12,7 +12,7 @@ HWY_BEFORE_NAMESPACE();
 namespace tessera_cpu {
 namespace HWY_NAMESPACE {
 
-// Accumulators that stay in registers: AVX-512 has 32 registers, the others 16.
+// The most accumulators that stay in registers: AVX-512 has 32 registers, the others 16.
 constexpr int kMaxVectors = HWY_TARGET == HWY_AVX3 ? 16 : 8;
 
 // One bag of `pool`.
@@ -64,7 +64,7 @@ template <class Row, class Id, bool kWeighted>
 HWY_INLINE void pool_any_dim(const Pool& pool, const Bag& bag) {
   constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
   int64_t col = 0;
-  int64_t prefetch_end = pool.ids_end;  // the first columns prefetch whole rows, for all columns
+  int64_t prefetch_end = pool.ids_end;  // only the first run of columns prefetches, and it prefetches whole rows
   const auto columns = [&]<int kVectors>() HWY_ATTR {
     for (; col + kVectors * kLanes <= pool.dim; col += kVectors * kLanes) {
       pool_columns<Row, Id, kWeighted, kVectors, 0>(pool, bag, prefetch_end, col);
@@ -77,7 +77,7 @@ HWY_INLINE void pool_any_dim(const Pool& pool, const Bag& bag) {
   if (col < pool.dim) pool_columns<Row, Id, kWeighted, 1, 0, true>(pool, bag, prefetch_end, col, pool.dim - col);
 }
 
-// kVectors 0 means any dim; otherwise exactly this many vectors.
+// kVectors is the exact number of vectors per row; 0 means any dim.
 template <class Row, class Id, bool kWeighted, int kVectors>
 void pool_bags(const Pool& pool) {
   constexpr int kRowBytes = kVectors * static_cast<int>(hn::MaxLanes(FloatTag()) * sizeof(typename Row::Element));
@@ -129,7 +129,7 @@ PoolFunction choose_pool(Storage rows, bool wide_ids, bool weighted, int64_t dim
   return pool_for_ids<BFloat16>(wide_ids, weighted, dim);
 }
 
-// Computes columns [col, col + n) of one bag; `winners` is that of the bag, or NULL.
+// Computes columns [col, col + n) of one bag. `winners` is the bag's, or NULL.
 template <class Row, class Id>
 HWY_INLINE void max_columns(const Pool& pool, const Bag& bag, int64_t col, int64_t n, int32_t* winners) {
   using Element = typename Row::Element;

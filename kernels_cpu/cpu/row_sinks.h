@@ -1,4 +1,4 @@
-// Targets for rows whose gradients are known, to be updated many at a time in backward.
+// Sinks collect rows whose gradients are known, so that backward updates many at a time.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,8 @@ namespace tessera_cpu {
 constexpr int64_t kNearBytes = 16384;
 constexpr int64_t kNearRows = 128;
 
-// A target for a pass's rows: a RowBlock, which holds few rows and has space for gradients that must be computed. Rows
-// are prefetched through it before they are added.
+// A sink with a RowBlock, which holds few rows and has space for gradients that must be computed. Rows are prefetched
+// through it before they are added.
 class BlockSink {
  public:
   BlockSink(RowBlock* block, int64_t ahead) : block_(*block), ahead_(ahead) {}
@@ -28,8 +28,9 @@ class BlockSink {
   const int64_t ahead_;
 };
 
-// Another target: a long list of rows whose gradients exist already. The optimizer prefetches while it works, which
-// hides more latency than a separate loop. kLines > 0: cache lines per row; kRowState: one state, a float per row.
+// A sink with a long list of rows whose gradients exist already. The optimizer prefetches while it works, which hides
+// more latency than a separate loop. kLines > 0 is the number of cache lines per row; kRowState means that there is one
+// state, a float per row.
 template <int kLines, bool kRowState>
 class ListSink {
  public:
@@ -72,8 +73,8 @@ class ListSink {
   float* states_[kMost * (kRowState ? 1 : sdk::OptimizerRef::kMaxStates)];
 };
 
-// Calls body(sink) with the best sink for rows of this walk. `ready`: gradients are floats that do not move while the
-// sink lives and need no change.
+// Calls body(sink) with the best sink for rows of this walk. `ready` means that gradients are floats which need no
+// change and do not move while the sink lives.
 template <class Body>
 auto with_sink(const Walk& walk, bool ready, Body body) {
   const auto list = [&]<int kLines, bool kRowState>() {

@@ -53,7 +53,7 @@ class Summer : Gradients<Float, kSource> {
     prefetch_row<0, 3>(address({0, output_row}), dim_ * static_cast<int64_t>(sizeof(float)));
   }
 
-  // Has no branch, because it could not be predicted.
+  // It has no branch, because a branch could not be predicted here.
   HWY_INLINE float* sum_of(uint32_t row) {
     const uint32_t at = row >> sums_.low;
     uint32_t number = sums_.number_of[at];

@@ -1,4 +1,5 @@
-// Vectors of a row of any type: float32 in registers; float32, half or bfloat16 in memory. Compiled per target.
+// Loads and stores vectors of rows of any type: float32 in registers; float32, half or bfloat16 in memory. Compiled per
+// target.
 #if defined(TESSERA_ROW_VECTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_ROW_VECTORS_INL_H_
 #undef TESSERA_ROW_VECTORS_INL_H_
@@ -20,7 +21,7 @@ using FloatVector = hn::Vec<FloatTag>;
 using BitsTag = hn::Rebind<uint32_t, FloatTag>;
 using ShortTag = hn::Rebind<uint16_t, FloatTag>;
 
-// Hardware has masked loads and float16; other targets use a small buffer.
+// These targets have masked loads and float16; the others use a small buffer.
 #undef TESSERA_MASKS_AND_HALF
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
 #define TESSERA_MASKS_AND_HALF 1
@@ -56,7 +57,7 @@ struct BFloat16 {
   }
 };
 
-// Loads the first n lanes (0 < n < all); the others are 0. Reads nothing beyond.
+// Loads the first n lanes (0 < n < all); the others are 0. It reads nothing beyond them.
 template <class Row>
 HWY_INLINE FloatVector load_tail(const typename Row::Element* p, int64_t n) {
 #if TESSERA_MASKS_AND_HALF
@@ -90,7 +91,7 @@ HWY_INLINE void store_half(FloatVector v, uint16_t* p) {
 #endif
 }
 
-// Stores elements [col, col + count) of a row of a 16-bit type. Not inlined, because it is the rarer case.
+// Stores elements [col, col + count) of a row of a 16-bit type. It is not inlined, because this is the rarer case.
 inline HWY_NOINLINE void store_narrow(Storage to, const float* values, int64_t count, void* row, int64_t col) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(FloatTag()));
   uint16_t* const out = static_cast<uint16_t*>(row) + col;
@@ -145,7 +146,7 @@ HWY_INLINE void widen_row(const typename Row::Element* row, int64_t dim, float* 
   if (col < dim) store_tail(load_tail<Row>(row + col, dim - col), out + col, dim - col);
 }
 
-// kLines > 0: prefetches this many cache lines from `row` on; 0: those of `bytes` bytes.
+// Prefetches kLines cache lines from `row` on, or if that is 0, the cache lines of `bytes` bytes.
 template <int kLines, int kLocality>
 HWY_INLINE void prefetch_row(const char* row, int64_t bytes) {
   if constexpr (kLines > 0) {

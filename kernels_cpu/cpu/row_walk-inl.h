@@ -13,7 +13,8 @@ HWY_BEFORE_NAMESPACE();
 namespace tessera_cpu {
 namespace HWY_NAMESPACE {
 
-// Reads the entries of a walk. G is the type of gradients. kLines > 0: cache lines per gradient and per row.
+// Reads the entries of a walk. G is the type of gradients. kLines > 0 is the number of cache lines per gradient and per
+// row.
 template <class G, Source kSource, int kLines>
 class Walker : Gradients<G, kSource> {
   using Base = Gradients<G, kSource>;
@@ -68,7 +69,7 @@ class Walker : Gradients<G, kSource> {
     if (block != nullptr) block->prefetch<kLines>(e.row);
   }
 
-  // MAX: keeps only the columns that the entry won.
+  // For MAX, keeps only the columns in which the entry has the maximum.
   HWY_INLINE FloatVector won(const Entry& e, int64_t col, int64_t n, FloatVector g) const {
     if constexpr (kSource == Source::kFull) {
       const OutputRow& output_row = walk_.output_rows[e.output_row];
@@ -112,7 +113,7 @@ class Walker : Gradients<G, kSource> {
     if (col < dim) sum_columns<1, true>(begin, end, col, dim - col, out);
   }
 
-  // The sum, in the block's space for it or where it already is.
+  // Returns the sum of the row's gradients: in the block's memory for it, or if it is a single gradient, in place.
   HWY_INLINE const float* gradient(int64_t begin, int64_t end, const RowBlock* block) const {
     if constexpr (std::is_same_v<G, Float> && kSource != Source::kFull) {
       const Entry& e = entries_[begin];
@@ -141,7 +142,7 @@ class Walker : Gradients<G, kSource> {
     return hn::GetLane(hn::SumOfLanes(FloatTag(), sum)) * factor(e);
   }
 
-  // Called before the row changes.
+  // Computes the gradients of the ids' weights, and is called before the row changes.
   void weight_gradients(int64_t begin, int64_t end) const {
     if constexpr (kSource == Source::kFull) {
       for (int64_t i = begin; i < end; ++i) {
@@ -159,7 +160,7 @@ class Walker : Gradients<G, kSource> {
     }
   }
 
-  // The state of the walk in registers, so that writes to memory in between cannot change it.
+  // Copies of the walk's members, so that the compiler keeps them in registers across writes to memory.
   const Entry* const entries_;
   const int64_t count_;
   const int64_t gradient_bytes_;

@@ -8,9 +8,9 @@
 namespace tessera_cpu {
 namespace {
 
-constexpr int64_t kMostSums = 1 << 20;     // bytes of an L2 cache
-constexpr int64_t kMostRows = 1 << 17;     // their numbers use half of one
-constexpr int64_t kMostRowsPerEntry = 16;  // with fewer entries, most rows occur once
+constexpr int64_t kMostSums = 1 << 20;     // the most bytes of sums, which should fit into an L2 cache
+constexpr int64_t kMostRows = 1 << 17;     // the numbers of this many rows use half of an L2 cache
+constexpr int64_t kMostRowsPerEntry = 16;  // with more rows per entry, most rows occur once
 
 int64_t padded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 int64_t sum_bytes(int64_t entries, int64_t rows, int64_t dim) { return std::min(entries, rows) * dim * 4; }

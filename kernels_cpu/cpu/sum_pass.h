@@ -11,10 +11,9 @@ namespace tessera_cpu {
 
 class SumPass {
  public:
-  // True if this is worthwhile for this many entries of a table with this many rows.
+  // True if the pass is worthwhile for this many entries of a table with this many rows.
   static bool serves(int64_t entries, int64_t rows, int64_t dim);
-  // The bytes of zeroed memory, which a pass leaves zeroed, for a table or for rows that agree in their bits below
-  // `low`.
+  // The bytes of memory for a table, or for a bucket of it. The memory must be zeroed, and a pass leaves it zeroed.
   static int64_t bytes(int64_t entries, int64_t rows, int64_t dim);
   SumPass(char* zeros, int64_t rows, int64_t dim, int low);
 

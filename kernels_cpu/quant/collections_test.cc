@@ -1,4 +1,4 @@
-// Quantized collections over the quant kernel, compared with float collections that have the decoded weights.
+// Compares quantized collections over the quant kernel with float collections that have the decoded weights.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -112,7 +112,7 @@ TEST(QuantEmbeddingBagCollection, HalfOutputAndWeights) {
   const auto with_weights = KeyedJaggedTensor::from_lengths_sync(b.keys(), b.values(), b.lengths(), twos);
   const KeyedTensor doubled = weighted.forward(with_weights);
   for (int64_t i = 0; i < want.values().numel(); ++i) {
-    // MEAN as well: divided by the bag's length
+    // This also holds for MEAN, which divides by the bag's length and not by the sum of weights.
     ASSERT_NEAR(doubled.values().item(i), 2 * want.values().item(i), 1e-5);
   }
 }

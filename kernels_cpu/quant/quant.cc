@@ -8,7 +8,7 @@ namespace {
 namespace sdk = tessera::sdk;
 using tessera_cpu::Config;
 
-// Costs of one lookup on one core, measured on 2-core cloud machines, huge pages.
+// Costs of one lookup on one core, measured on 2-core cloud machines with huge pages.
 constexpr double kLookupSeconds = 4e-9;
 constexpr double kByteSeconds = 0.07e-9;
 

@@ -6,9 +6,10 @@
 namespace tessera_cpu {
 namespace {
 
-// With less work than this, a call stays on its own thread, because waking others would cost more.
+// A call with less work than this uses only its own thread, because waking others would cost more.
 constexpr int64_t kBytesWorthThreads = 64 << 10;
-// How many ids of the next feature are prefetched during the current one; features of single requests are that short.
+// The number of ids of the next feature that are prefetched during the current one. Features of single requests often
+// have no more.
 constexpr int64_t kFirstRows = 16;
 
 }  // namespace
@@ -48,7 +49,7 @@ void QuantInstance::look_up(const Batch& batch, const ForwardItem& item) {
   ops_.pool(format_, batch.ids.wide(), pool.dim)(pool);
 }
 
-// Inlined by force, because GCC 12 considers a function that only prefetches to have no effect and drops its calls.
+// Inlining is forced, because GCC 12 drops calls of functions that only prefetch.
 [[gnu::always_inline]] inline void QuantInstance::prefetch_first(const Batch& batch,
                                                                  const tsr_lookup_feature& feature) {
   if (feature.bags == 0) return;
@@ -72,7 +73,7 @@ void QuantInstance::forward(const tsr_lookup& lookup, const DLTensor& output, ts
     }
     if (feature.bags == 0) continue;
     lookups_[static_cast<size_t>(feature.table)] += static_cast<uint64_t>(batch.end(feature) - batch.begin(feature));
-    (void)tables_[static_cast<size_t>(feature.table)].rows();  // made here, before several threads need them
+    (void)tables_[static_cast<size_t>(feature.table)].rows();  // allocates them before several threads need them
   }
   const auto row_bytes = [&](size_t table) { return tables_[table].stride(); };
   if (cut_forward(batch, host_.num_threads(), kBytesWorthThreads, row_bytes, items_)) {

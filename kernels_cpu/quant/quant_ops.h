@@ -6,14 +6,15 @@
 
 namespace tessera_cpu {
 
-// Pool::row_bytes is the distance from row to row; a row's own bytes may be fewer.
+// A Pool of stored rows. Pool::row_bytes is the distance from row to row; a row itself has data_bytes, which may be
+// fewer.
 struct StoredPool : Pool {
   int64_t data_bytes;
 };
 using StoredPoolFunction = void (*)(const StoredPool& pool);
 
 struct QuantOps {
-  // SUM, MEAN and sequences of rows of `dim` columns. Reads no byte beyond a row.
+  // The function for SUM, MEAN and sequences of rows of `dim` columns. It reads no byte beyond a row.
   StoredPoolFunction (*pool)(sdk::RowFormat format, bool wide_ids, int64_t dim);
 };
 

@@ -1,8 +1,8 @@
 // Forward over stored rows: sums bags of rows into output rows. Compiled per target.
 //
-// A block has as many stored bytes (values, for formats of whole floats) as a vector has lanes; it decodes to kVectors
-// vectors. Bytes that hold several elements decode to one vector per place in the byte. Sums stay in that order and are
-// interleaved once, when they are stored.
+// A block has as many stored bytes (values, for formats of whole floats) as a vector has lanes, and decodes to kVectors
+// vectors. If a byte has several elements, there is one vector per position in the byte. Sums stay in that order and
+// are interleaved once, when they are stored.
 #if defined(TESSERA_QUANT_POOL_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_QUANT_POOL_INL_H_
 #undef TESSERA_QUANT_POOL_INL_H_
@@ -23,7 +23,7 @@ constexpr int64_t kFloatLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
 template <class D>
 using BytesOf = hn::Rebind<uint8_t, D>;
 
-// Loads the first n bytes of a block (0 < n < all), followed by 0. Reads nothing beyond.
+// Loads the first n bytes of a block (0 < n < all), followed by zeros. It reads nothing beyond them.
 template <class D>
 HWY_INLINE hn::Vec<BytesOf<D>> load_some_bytes(const uint8_t* p, int64_t n) {
   const BytesOf<D> d;
@@ -81,7 +81,8 @@ struct Values {
   }
 };
 
-// Sign, 4 exponent bits with bias 7, 3 mantissa bits: moved to float32's positions, with the bias corrected by 2^120.
+// Floats of 8 bits: sign, 4 exponent bits with bias 7, 3 mantissa bits. They are shifted to float32's positions, and a
+// factor of 2^120 corrects the bias.
 struct Eights {
   using D = FloatTag;
   static constexpr bool kScaled = false;
@@ -120,7 +121,7 @@ HWY_INLINE ScaleBias scale_bias_of(const uint8_t* row) {
 #endif
 }
 
-// Prefetches the lines of a row that may begin anywhere in a line.
+// Prefetches the cache lines of a row, which may begin anywhere in a line.
 HWY_INLINE void prefetch_stored(const char* row, int64_t bytes) {
   for (int64_t at = 0; at + 8 < bytes; at += 64) __builtin_prefetch(row + at, 0, 3);
   __builtin_prefetch(row + bytes - 1, 0, 3);
@@ -163,8 +164,8 @@ HWY_INLINE void store_sums(Storage storage, const hn::Vec<typename Rows::D>* sum
   }
 }
 
-// Computes blocks [first, first + kBlocks) of one bag; with kSome, the `bytes` bytes after the last whole block, which
-// are `count` elements.
+// Computes blocks [first, first + kBlocks) of one bag. With kSome, it computes the `bytes` bytes after the last whole
+// block, which have `count` elements.
 template <class Rows, class Id, int kBlocks, bool kSome = false>
 HWY_INLINE void pool_blocks(const StoredPool& pool, const StoredBag& bag, int64_t prefetch_end, int64_t first,
                             int64_t bytes = 0, int64_t count = kBlocks * Rows::kVectors * Rows::kLanes) {
@@ -222,7 +223,7 @@ HWY_INLINE void pool_any_blocks(const StoredPool& pool, const StoredBag& bag) {
   const int64_t bytes = pool.data_bytes - Rows::kHeader;
   const int64_t whole = bytes / Rows::kBlockBytes;
   int64_t block = 0;
-  int64_t prefetch_end = pool.ids_end;  // the first columns prefetch whole rows, for all columns
+  int64_t prefetch_end = pool.ids_end;  // only the first run of columns prefetches, and it prefetches whole rows
   constexpr int kMany = 8 / Rows::kVectors;
   for (; block + kMany <= whole; block += kMany, prefetch_end = 0) {
     pool_blocks<Rows, Id, kMany>(pool, bag, prefetch_end, block);
@@ -232,7 +233,7 @@ HWY_INLINE void pool_any_blocks(const StoredPool& pool, const StoredBag& bag) {
   if (rest > 0) pool_blocks<Rows, Id, 1, true>(pool, bag, prefetch_end, block, rest, pool.dim - whole * kPerBlock);
 }
 
-// kBlocks 0 means any dim; otherwise exactly this many blocks.
+// kBlocks is the exact number of blocks per row; 0 means any dim.
 template <class Rows, class Id, int kBlocks>
 void pool_stored(const StoredPool& pool) {
   const Id* const ids = static_cast<const Id*>(pool.ids);
@@ -275,7 +276,7 @@ StoredPoolFunction stored_for_dim(int64_t dim) {
   }
   return pool_stored<Rows, Id, 0>;
 }
-// Rows of less than a block use one of half the width if they fill it.
+// Rows that are shorter than a block use blocks of half the width if they fill one.
 template <int kBits, class Id>
 StoredPoolFunction codes_for_dim(int64_t dim) {
   using Narrow = Codes<kBits, hn::Half<FloatTag>>;

@@ -42,7 +42,7 @@ std::vector<TableShape> shapes_for(const RowFormatInfo& format) {
   return out;
 }
 
-// Stored rows that end at the end of memory, at an address of any alignment.
+// Stored rows that end at the end of mapped memory. Their address may have any alignment.
 class GuardedRows {
  public:
   GuardedRows(const RowFormatInfo& format, const TableShape& shape, int64_t padding, Random& random)
@@ -102,7 +102,7 @@ struct QuantModel : Model {
     }
   }
 
-  // Sums of the decoded rows, in double.
+  // Computes the sums of the decoded rows, in double.
   std::vector<float> expected(Batch& batch) const {
     std::vector<float> out(static_cast<size_t>(batch.output_size), NAN);
     const auto index = [](Array& a, int64_t i) {
@@ -291,7 +291,7 @@ TEST(QuantKernel, RefusalsNameTableAndBound) {
   o = infer_options(int4, {{4, 8}});
   o.row_format = "acme.mx4";
   EXPECT_NE(unsupported(o).find("\"acme.mx4\" are not known"), std::string::npos);
-  o.row_format = TSR_ROW_FORMAT_INT8;  // of codes of 4 bits
+  o.row_format = TSR_ROW_FORMAT_INT8;  // the rows have codes of 4 bits
   EXPECT_NE(unsupported(o).find("4 bits are not served"), std::string::npos);
 
   QuantModel model(host, infer_options(int4, {{4, 8}, {3, 6}}));

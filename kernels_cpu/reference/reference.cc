@@ -1,4 +1,4 @@
-// The reference kernel: kernel/1 in plain scalar loops, one thread, in the order described in abi/kernel.h. The other
+// The reference kernel: kernel/1 in plain scalar loops on one thread, in the order that abi/kernel.h describes. Other
 // kernels are compared with it.
 #include <algorithm>
 #include <array>
@@ -23,8 +23,8 @@ using tessera_cpu::RowGradients;
 using tessera_cpu::store_value;
 using tessera_cpu::TableStore;
 
-// The state that forward keeps: for MAX pooling, the position whose row won each column of each bag (-1: the bag was
-// empty). backward_rows also stores its result here.
+// The state that forward keeps: for MAX pooling, the position whose row has the maximum of each column of each bag (-1
+// if the bag is empty). backward_rows also stores its result here.
 struct Context {
   struct Table {
     std::vector<int64_t> rows;
@@ -37,7 +37,7 @@ struct Context {
 };
 Context* context_of(tsr_context* raw) { return reinterpret_cast<Context*>(raw); }
 
-// One id of one bag, and where its bag's row begins in the feature's output.
+// One id of one bag; `output` is the index at which the bag's row begins in the feature's output.
 struct Entry {
   int64_t position;
   int64_t row;
@@ -205,7 +205,7 @@ class ReferenceInstance : public sdk::KernelInstance, public sdk::RowsView {
     return winners;
   }
 
-  // Column d of the gradient that reaches entry e's row, after everything except the id's own weight.
+  // Column d of the gradient for entry e's row, with all factors except the id's own weight.
   float reaching(const Context& context, const Batch& batch, const tsr_backward& args, uint32_t feature, const Entry& e,
                  int64_t d) const {
     const tsr_lookup_feature& f = batch.feature(feature);

@@ -21,13 +21,13 @@ void check(cublasStatus_t status, const char* what) {
   if (status != CUBLAS_STATUS_SUCCESS) sdk::fail(TSR_INTERNAL, "cuBLASLt: ", what, " failed with status ", int{status});
 }
 
-// The alignment of an address, as far as it matters to the library.
+// The alignment of an address in bytes, at most 16; more does not matter to the library.
 uint32_t alignment_of(const void* address) {
   const auto bits = reinterpret_cast<uintptr_t>(address);
   return static_cast<uint32_t>(std::min<uintptr_t>(bits & (~bits + 1), 16));
 }
 
-// The values that a plan depends on.
+// Everything that a plan depends on.
 using Kind = std::tuple<int64_t, int64_t, int64_t, int, uint32_t, uint32_t, uint32_t>;
 Kind kind_of(const Product& p) {
   const int flags = p.a_transposed + 2 * p.b_transposed + 4 * p.add + 8 * (p.bias != nullptr) + 16 * p.relu;
@@ -52,7 +52,7 @@ struct Blas::Library {
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
 
-  // The file stays open as long as the process lives, like plugins.
+  // The library stays open as long as the process lives, as plugins do.
   bool load(const std::string& name) {
     file = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
     return file != nullptr && find("cublasLtCreate", create) && find("cublasLtDestroy", destroy) &&

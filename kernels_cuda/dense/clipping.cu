@@ -11,14 +11,14 @@ namespace {
 constexpr int64_t kMostPartials = TSR_CLIP_DOUBLES - 1;  // partial results of the norm: one per block
 static_assert(kMostPartials <= kBlockThreads, "one block adds them up");
 
-// The argument of a launch.
+// The gradients of a launch, as its argument.
 struct GradientBatch {
   tsr_gradient gradients[kMostGradients];
   uint32_t count;
 };
 static_assert(sizeof(GradientBatch) <= 4096 - 64, "arguments of a launch");
 
-// Defines a norm: the terms, how they are joined, and the final value.
+// These define norms: the terms, how they are joined, and the final value.
 struct EuclideanNorm {
   double p;
   GPU_DEVICE double term(float v) const { return static_cast<double>(v) * v; }
@@ -46,7 +46,7 @@ GPU_DEVICE double join_block(const Norm& norm, double value, double* shared) {
     sync_block();
     if (threadIdx.x < half) shared[threadIdx.x] = norm.join(shared[threadIdx.x], shared[threadIdx.x + half]);
   }
-  return shared[threadIdx.x];  // only thread 0 reads it, because another thread may be writing
+  return shared[threadIdx.x];  // only valid in thread 0; elsewhere another thread may be writing it
 }
 
 // partials[block] covers the gradients of this batch and, unless it is the first, of earlier batches.

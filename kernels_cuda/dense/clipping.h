@@ -6,8 +6,8 @@
 
 namespace tessera::gpu {
 
-// The norm takes a launch per kMostGradients gradients and one more; clipping takes one per kMostGradients. Throws
-// sdk::Failure TSR_UNIMPLEMENTED for an unknown mode.
+// The norm takes one launch per kMostGradients gradients and one more. Clipping takes one per kMostGradients gradients.
+// Throws sdk::Failure(TSR_UNIMPLEMENTED) for an unknown mode.
 inline constexpr uint32_t kMostGradients = 128;
 void clip_gradients(const tsr_clipping& clipping, Stream stream);
 

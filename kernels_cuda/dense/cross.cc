@@ -35,7 +35,7 @@ void GpuCross::forward(const sdk::ModuleCall& args, tsr_module_context** context
   sdk::ContextPool<Context>::hand_out(std::move(lease), context);
 }
 
-// dy is the gradient of W x + b. dx is written.
+// Computes a layer's gradients. dy is the gradient of W x + b; dx is written.
 void GpuCross::backward_layer(const Call& call, int64_t batch, int64_t k, const sdk::CrossLayers::Kept& kept,
                               const float* x, const float* dy, float* dx) {
   float* const* w = weights_.data() + shape_.first_parameter(k);

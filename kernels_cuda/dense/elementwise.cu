@@ -15,7 +15,7 @@ GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kBlockThreads)
   }
 }
 
-// `b` NULL means ones.
+// If `b` is NULL, it counts as ones.
 void launch_multiply_add(int64_t n, const float* a, const float* b, const float* c, float* out, Stream stream) {
   if (n == 0) return;
   const int64_t blocks = std::min<int64_t>((n + kBlockThreads - 1) / kBlockThreads, 2048);
@@ -40,7 +40,7 @@ GPU_DEVICE int64_t row_of_product(int64_t p, int64_t n) {
   return i;
 }
 
-// Each block has a sample, and each group of lanes a product.
+// Each block computes a sample, and each group of lanes a product.
 GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kBlockThreads) interact_kernel(Interaction args, int32_t lanes, float* output) {
   const int64_t sample = blockIdx.x;
   const int64_t n = args.features + 1;
@@ -63,7 +63,7 @@ GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kBlockThreads) interact_kernel(Interaction arg
   }
 }
 
-// Each block has a sample, and each thread an element of its gradients: the sum over j of G[i, j] * vector j.
+// Each block computes a sample, and each thread an element of its gradients: the sum over j of G[i, j] * vector j.
 GPU_GLOBAL void GPU_LAUNCH_BOUNDS_OF(kBlockThreads, 4)
     interact_backward_kernel(Interaction args, const float* grad_output, float* grad_dense, float* grad_pooled) {
   const int64_t sample = blockIdx.x;

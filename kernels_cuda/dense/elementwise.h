@@ -5,7 +5,7 @@
 
 namespace tessera::gpu {
 
-// out = a * b + c; c NULL: out = a * b. `out` may be `c`.
+// out = a * b + c, or if c is NULL, a * b. `out` may be `c`.
 void multiply_add(int64_t n, const float* a, const float* b, const float* c, float* out, Stream stream);
 // out += a
 void add(int64_t n, const float* a, float* out, Stream stream);
@@ -16,9 +16,10 @@ struct Interaction {
   const float* dense;   // [batch, dim]
   const float* pooled;  // [batch, features * dim]
 };
-// output [batch, dim + n (n - 1) / 2] with n = features + 1: the dense vector, then dot(i, j) for i < j, row by row.
+// Writes output [batch, dim + n (n - 1) / 2] with n = features + 1: the dense vector, then dot(i, j) for i < j, row by
+// row.
 void interact(const Interaction& args, float* output, Stream stream);
-// Either gradient may be NULL if it is not wanted.
+// A gradient that is not wanted is NULL.
 void interact_backward(const Interaction& args, const float* grad_output, float* grad_dense, float* grad_pooled,
                        Stream stream);
 

@@ -1,4 +1,4 @@
-// Shared by layers on a device: the device, memory that grows, a linear layer.
+// Code that layers on a device share: the device of a call, memory that grows, a linear layer.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ inline constexpr int32_t kLayerDevices[] = {kDLROCM, 0};
 inline constexpr int32_t kLayerDevices[] = {kDLExtDev, 0};
 #endif
 
-// The device of all tensors of a call; refuses other kinds of devices, naming the layer.
+// The device of a call's tensors. Throws Failure, which names the layer, for other kinds of devices.
 inline DLDevice device_of(const DLTensor& tensor, const char* layer) {
   if (tensor.device.device_type != kLayerDevices[0])
     sdk::fail(TSR_INVALID_ARGUMENT, layer, " on " GPU_VENDOR " devices was given a tensor of DLPack device type ",
@@ -29,7 +29,7 @@ inline DLDevice device_of(const DLTensor& tensor, const char* layer) {
   return tensor.device;
 }
 
-// Floats on the device that grow and never shrink; the first call tells the device.
+// A buffer of floats on the device, which grows and never shrinks. The first call decides the device.
 class DeviceFloats {
  public:
   float* at_least(sdk::Host host, DLDevice device, int64_t count, Stream stream) {

@@ -6,7 +6,7 @@
 
 namespace tessera::gpu {
 
-// A launch of one block, whose threads sum in a fixed order.
+// Takes a launch of one block, whose threads sum in a fixed order.
 void binary_cross_entropy(const tsr_binary_cross_entropy& loss, Stream stream);
 
 }  // namespace tessera::gpu

@@ -29,7 +29,7 @@ class GpuMlp : public sdk::Module {
   sdk::MlpLayers shape_;
   std::vector<Linear> layers_;
   sdk::ContextPool<Context> contexts_;
-  DeviceFloats dz_, dx_;  // gradients on their way back
+  DeviceFloats dz_, dx_;  // gradients between layers
   Products products_;
   std::vector<float*> weights_, gradients_;
 };

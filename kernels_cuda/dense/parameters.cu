@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kMostUpdateBlocks = 256;  // blocks per parameter; they loop over larger parameters
 
-// The argument of a launch.
+// The parameters of a launch, as its argument.
 struct ParameterBatch {
   tsr_parameter_update parameters[kMostParameters];
   float sign;

@@ -6,7 +6,7 @@
 
 namespace tessera::gpu {
 
-// One launch per kMostParameters parameters. Throws sdk::Failure TSR_UNIMPLEMENTED for an unknown formula.
+// Takes one launch per kMostParameters parameters. Throws sdk::Failure(TSR_UNIMPLEMENTED) for an unknown formula.
 inline constexpr uint32_t kMostParameters = 64;
 void update_parameters(const tsr_parameter_updates& updates, Stream stream);
 

@@ -7,7 +7,7 @@
 namespace tessera::gpu {
 namespace {
 
-// Each block has a tile of c, and each thread kSide * kSide of its elements; k advances in steps of kStep through
+// Each block computes a tile of c, and each thread kSide * kSide of its elements. k advances in steps of kStep through
 // shared memory.
 constexpr int kTile = 64;
 constexpr int kSide = 4;
@@ -16,10 +16,11 @@ constexpr int kAcross = kTile / kSide;
 constexpr int kPitch = kTile + 4;  // rows begin in different banks, and at a multiple of 16 bytes
 static_assert(kAcross * kAcross == kBlockThreads);
 
-constexpr int64_t kPiece = 256;         // of k: the least that is worth a block
+constexpr int64_t kPiece = 256;         // the shortest piece of k that is worth a block
 constexpr int64_t kWantedBlocks = 264;  // blocks that keep a GPU busy
 
-// One operand of a step: element (i, k) of the tile, i along the tile. Neighbouring threads read neighbouring memory.
+// Loads one operand of a step: element (i, k) of the tile, with i along the tile. Neighbouring threads read
+// neighbouring memory.
 template <bool kInnerFirst>
 GPU_DEVICE void load_tile(const float* from, int64_t first, int64_t count, int64_t k_first, int64_t k_end,
                           int64_t k_count, float* tile) {

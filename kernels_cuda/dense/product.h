@@ -19,12 +19,12 @@ struct Product {
   bool relu = false;            // negative values become 0; NaN stays
 };
 
-// Floats of scratch: a long sum into a small matrix is divided into pieces.
+// The floats of scratch that a product needs, because a long sum into a small matrix is divided into pieces.
 int64_t product_scratch(const Product& product);
 void multiply(const Product& product, float* scratch, Stream stream);
 
-// For matrices [rows, columns]: dz = y <= 0 ? 0 : dy; the sums of dz over the rows are added to `sums`. If y is NULL,
-// dz is not written and dy is summed.
+// For matrices [rows, columns]: dz = y <= 0 ? 0 : dy. The sums of dz over the rows are added to `sums`. If y is NULL,
+// dz is not written, and dy is summed.
 struct MaskAndSum {
   int64_t rows, columns;
   const float* y;

@@ -40,7 +40,7 @@ void GpuDevice::info(int32_t index, tsr_device_info& out) {
   std::snprintf(out.name, sizeof(out.name), GPU_VENDOR " device %d", index);
   out.memory_bandwidth = device_figures(index).bytes_per_second;
 #if defined(TESSERA_GPU_EMULATOR)
-  out.link_bandwidth = 100e9;  // the emulator has none, so a round number is used
+  out.link_bandwidth = 100e9;  // a round number, because the emulator has no link
 #endif
 }
 

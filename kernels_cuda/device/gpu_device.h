@@ -1,4 +1,4 @@
-// The vendor's devices as a component: what the core needs besides kernels.
+// The vendor's devices as a component: everything that the core needs from them except kernels.
 #pragma once
 
 #include <atomic>

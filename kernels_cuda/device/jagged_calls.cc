@@ -1,4 +1,4 @@
-// The jagged operations of the device plugin: calls are checked as far as the host can see, and launched.
+// The jagged operations of the device plugin. Calls are checked as far as the host can see, and then launched.
 
 #include "device/gpu_device.h"
 #include "gpu/jagged.h"

@@ -6,7 +6,7 @@ namespace tessera::gpu {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kMostBlocks = 2048;  // along x; blocks loop over the rest
+constexpr int64_t kMostBlocks = 2048;  // the most blocks along x; they loop over more elements
 
 struct Lists {
   const tsr_row_target* targets;
@@ -63,7 +63,7 @@ GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kThreads)
 }
 
 dim3 grid_of(const tsr_row_moves& moves) {
-  constexpr uint32_t kMostTargets = 65535;  // bound of a grid along y
+  constexpr uint32_t kMostTargets = 65535;  // the most blocks of a grid along y
   const int64_t blocks = (moves.most_elements + kThreads - 1) / kThreads;
   return dim3(static_cast<unsigned>(std::min(blocks, kMostBlocks)), std::min(moves.num_targets, kMostTargets));
 }

@@ -6,8 +6,7 @@
 
 namespace tessera::gpu {
 
-// Each takes one launch. One thread per element of the targets adds its arrivals in order, so the sums do not depend on
-// timing.
+// Each function takes one launch. A thread adds all arrivals of its element in order, so sums do not depend on timing.
 void combine_rows(const tsr_row_moves& moves, Stream stream);
 void split_rows(const tsr_row_moves& moves, Stream stream);
 

@@ -5,8 +5,8 @@
 
 namespace tessera::gpu {
 
-// The sum of the values of all earlier threads in a block of kBlockThreads; *total is the sum of all. All threads call
-// it. `scratch` is kBlockThreads of shared memory, free again once all threads have passed their next barrier.
+// Returns the sum of the values of all earlier threads in a block of kBlockThreads, and sets *total to the sum of all.
+// All threads call it. `scratch` is kBlockThreads of shared memory, free again after the next barrier of all threads.
 template <class T>
 GPU_DEVICE T block_exclusive_sum(T value, T* scratch, T* total) {
   T sum = value;
@@ -45,7 +45,7 @@ struct Word64 {
   static constexpr int kShift = 62;
 };
 
-// `words` is 0 before the launch; the word of block b is words[b * stride]. Called by one thread per sum.
+// `words` are 0 before the launch; the word of block b is words[b * stride]. One thread per sum calls this.
 template <class Word>
 GPU_DEVICE typename Word::Bits sum_of_blocks_in_front(typename Word::Bits* words, int64_t stride, int64_t block,
                                                       typename Word::Bits own) {

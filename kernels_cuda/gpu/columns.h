@@ -23,7 +23,7 @@ GPU_HOST_DEVICE int32_t chunks_of(int32_t dim, int32_t lanes) {
 GPU_DEVICE int64_t index_at(const Indices& indices, int64_t i) {
   return indices.wide ? static_cast<const int64_t*>(indices.data)[i] : static_cast<const int32_t*>(indices.data)[i];
 }
-// out[i] = number first + i for i < count; the loads are started together.
+// out[i] = indices[first + i] for i < count. The loads are started together.
 template <int32_t kMost>
 GPU_DEVICE void load_indices(const Indices& indices, int64_t first, int32_t count, int64_t (&out)[kMost]) {
   if (indices.wide) {
@@ -39,7 +39,7 @@ GPU_DEVICE void load_indices(const Indices& indices, int64_t first, int32_t coun
   }
 }
 
-// The last i in [0, n) with first(i) <= value. first(0) <= value, and first ascends.
+// Returns the last i in [0, n) with first(i) <= value. first() ascends, and first(0) <= value.
 template <class First>
 GPU_DEVICE int32_t last_at_or_below(int32_t n, int64_t value, First first) {
   int32_t low = 0;
@@ -68,9 +68,9 @@ GPU_DEVICE void to_floats(const Pack<T, kLaneColumns>& pack, float (&out)[kLaneC
   for (int32_t i = 0; i < kLaneColumns; ++i) out[i] = to_float(copy.v[i]);
 }
 
-// One lane's columns of one chunk. kVectors: four neighbouring columns, all or none of them within the row, in rows
-// that can be read in vectors. Otherwise the columns are a stride of the group's lanes apart, so that a group reads
-// neighbours.
+// One lane's columns of one chunk. With kVectors, which is for rows that can be read in vectors, these are four
+// neighbouring columns, and either all or none of them are within the row. Otherwise the columns are as far apart as
+// the group has lanes, so that the group's lanes read neighbours.
 template <bool kVectors>
 struct LaneColumns {
   int32_t first;
@@ -95,8 +95,8 @@ struct LaneColumns {
       for (int32_t i = 0; i < kLaneColumns; ++i) out[i] = has(i) ? to_float(row[column(i)]) : 0.0f;
     }
   }
-  // Starts to copy them into the block's memory, for to_floats() after copies_wait(). With kVectors, call it only if
-  // any().
+  // Starts to copy these columns into the block's memory, for to_floats() after copies_wait(). With kVectors, call it
+  // only if any().
   template <class T>
   GPU_DEVICE void copy(const T* row, Pack<T, kLaneColumns>& to) const {
     if constexpr (kVectors) {
@@ -106,7 +106,7 @@ struct LaneColumns {
       for (int32_t i = 0; i < kLaneColumns; ++i) to.v[i] = has(i) ? row[column(i)] : T{};
     }
   }
-  // `vectors`: this row can also be written in vectors.
+  // `vectors` says if this row can be written in vectors.
   template <class T>
   GPU_DEVICE void store(T* row, bool vectors, const float (&values)[kLaneColumns]) const {
     if (kVectors && vectors) {

@@ -6,8 +6,8 @@
 
 namespace tessera::gpu {
 
-// A row's gradient, chunk by chunk. The first kHeld chunks are in registers; others are computed by source.sum(columns,
-// out) whenever they are read. kHeld 1 is only for rows of one chunk, and has no code for others.
+// A row's gradient, chunk by chunk. The first kHeld chunks are in registers; source.sum(columns, out) computes the
+// others whenever they are read. kHeld 1 is only for rows of one chunk, and has no code for further chunks.
 template <bool kVectors, class Source, int32_t kHeld>
 struct RowGradient {
   [[maybe_unused]] static constexpr int32_t kChunks = kHeld;
@@ -21,7 +21,7 @@ struct RowGradient {
   GPU_DEVICE RowGradient(const Source& from, int32_t group_lane, int32_t group, int32_t row_dim, int32_t row_chunks)
       : source(from), lane(group_lane), lanes(group), dim(row_dim), chunks(row_chunks) {}
 
-  // Calls body(chunk, columns) for each of this lane's chunks that are held.
+  // Calls body(chunk, columns) for each chunk that this lane has in registers.
   template <class Body>
   GPU_DEVICE void each_held(Body body) const {
     GPU_UNROLL
@@ -77,7 +77,7 @@ GPU_DEVICE float decoupled(const UpdateStep& s) {
   return s.weight_decay_mode == WeightDecay::kDecouple ? 1 - s.learning_rate * s.weight_decay : 1;
 }
 
-// The row's own state that update_row needs: that of exact_rowwise_adagrad.
+// The row's state for update_row: exact_rowwise_adagrad's, and 0 for other formulas.
 GPU_DEVICE float row_state(const UpdateStep& s, const TableView& table, int64_t row) {
   return s.formula == Formula::kRowwiseAdagrad ? table.per_row[row * table.row_states] : 0;
 }

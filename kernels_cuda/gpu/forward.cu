@@ -7,7 +7,7 @@
 namespace tessera::gpu {
 namespace {
 
-constexpr int32_t kAhead = 4;  // rows whose loads are in flight at once in a lane
+constexpr int32_t kAhead = 4;  // rows that a lane loads at the same time
 
 struct ForwardArgs {
   BatchView batch;

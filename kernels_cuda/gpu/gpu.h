@@ -6,9 +6,9 @@
 // which comes with it.
 //
 // Kernels are `GPU_GLOBAL void k(...)` and use threadIdx, blockIdx, blockDim and gridDim as in CUDA and HIP. Arguments
-// are trivially copyable, 4096 bytes together at most. Launches are GPU_LAUNCH(k, grid, block, shared_bytes, stream,
-// args...); a kernel template with several arguments stands in parentheses: GPU_LAUNCH((k<A, B>), ...). A launch that
-// is refused throws sdk::Failure with the kernel's name. A grid of 0 blocks is refused everywhere: return before it.
+// are trivially copyable, in all at most 4096 bytes. Launches are GPU_LAUNCH(k, grid, block, shared_bytes, stream,
+// args...). A kernel template with several arguments needs parentheses: GPU_LAUNCH((k<A, B>), ...). A launch that is
+// refused throws sdk::Failure with the kernel's name. Do not launch a grid of 0 blocks, which is refused everywhere.
 #pragma once
 
 #include <cstddef>
@@ -95,8 +95,8 @@ struct alignas(sizeof(T) * N) Pack {
 #define GPU_DEVICE __device__ __forceinline__
 #define GPU_HOST_DEVICE __host__ __device__ __forceinline__
 #define GPU_LAUNCH_BOUNDS(threads) __launch_bounds__(threads)
-// The number of concurrent blocks on a multiprocessor, if that is worth limiting registers; nvcc's own choice may
-// spill.
+// Launch bounds with a number of concurrent blocks on a multiprocessor, for kernels that gain from fewer registers per
+// thread. nvcc may spill registers for it.
 #if defined(TESSERA_GPU_CUDA)
 #define GPU_LAUNCH_BOUNDS_OF(threads, blocks) __launch_bounds__(threads, blocks)
 #else
@@ -132,8 +132,8 @@ GPU_DEVICE int thread_in_block() {
 GPU_DEVICE int lane() { return thread_in_block() % warp_size(); }
 GPU_DEVICE int warp() { return thread_in_block() / warp_size(); }
 
-// Shuffles are between the `width` (a power of 2) lanes of an aligned group, all of which call it; groups of one warp
-// are independent. T has 4 or 8 bytes. A lane outside the group, or above the block's last, is not read: the caller's
+// Shuffles are between the `width` (a power of 2) lanes of an aligned group, and all of them call it. Groups of one
+// warp are independent. T has 4 or 8 bytes. For a lane outside the group, or above the block's last lane, the caller's
 // own value is returned.
 #if defined(TESSERA_GPU_CUDA)
 GPU_DEVICE unsigned group_mask(int width) {
@@ -194,14 +194,14 @@ using ::emulator::sync_block;
 using ::emulator::sync_warp;
 #endif
 
-// Adds to memory of the device or of the block and returns the previous value; orders nothing else. T: int32, uint32,
-// int64, uint64, float, double.
+// Adds to memory of the device or of the block, and returns the previous value. It orders no other memory accesses. T:
+// int32, uint32, int64, uint64, float, double.
 template <class T>
 GPU_DEVICE T atomic_add(T* address, T value) {
 #if defined(TESSERA_GPU_EMULATOR)
   return ::emulator::atomic_add(address, value);
 #else
-  // 64-bit integers, for which the vendors have only one type
+  // The vendors have only one type of 64-bit integers.
   if constexpr (sizeof(T) == 8 && static_cast<T>(0.5) == T{0}) {
     using Wide = unsigned long long;
     return static_cast<T>(atomicAdd(reinterpret_cast<Wide*>(address), static_cast<Wide>(value)));
@@ -245,7 +245,7 @@ GPU_DEVICE T atomic_min(T* address, T value) {
 #endif
 }
 
-// Reads and writes of a word that other threads access concurrently; order nothing else. T: uint32, uint64.
+// Read and write a word that other threads access concurrently. They order no other memory accesses. T: uint32, uint64.
 template <class T>
 GPU_DEVICE T atomic_load(const T* address) {
 #if defined(TESSERA_GPU_CUDA)
@@ -263,7 +263,8 @@ GPU_DEVICE void atomic_store(T* address, T value) {
 #endif
 }
 
-// Quotient and root to 2 units in the last place, without the subroutines that CUDA calls for the last bit.
+// Quotient and root, accurate to 2 units in the last place. They avoid the subroutines that CUDA calls for the last
+// bit.
 GPU_DEVICE float divide(float a, float b) {
 #if defined(TESSERA_GPU_CUDA)
   float quotient;
@@ -302,8 +303,8 @@ GPU_DEVICE void fence_device() {
 }
 
 // Copies kBytes, 8 or 16, from device memory to memory of the block, both aligned to kBytes, asynchronously if the
-// device can. A copy made before a copies_end() is complete, for this thread, once copies_wait<N>() has returned with
-// at most N later calls of copies_end().
+// device can. For this thread, the copies before a copies_end() are complete when copies_wait<N>() returns and at most
+// N calls of copies_end() came after it.
 template <int kBytes>
 GPU_DEVICE void copy_to_block(void* to, const void* from) {
 #if defined(TESSERA_GPU_CUDA)

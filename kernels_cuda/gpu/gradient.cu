@@ -122,7 +122,7 @@ GPU_GLOBAL void segments_kernel(SegmentArgs a) {
 
   const Key* keys = static_cast<const Key*>(work.keys[work.sorted]);
   const int64_t from = begin + warp() * kSegmentItems * warp_size();
-  uint64_t units[kSegmentItems];  // of the warp, by lane
+  uint64_t units[kSegmentItems];  // a bit per lane: a unit begins there
   uint64_t heads[kSegmentItems];
   uint64_t in_warp = 0;
   const int64_t half_unit = int64_t{1} << (work.unit_shift - 1);

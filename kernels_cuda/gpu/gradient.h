@@ -2,14 +2,14 @@
 //
 //   entries   one for each id of each bag, in order of feature, bag, position; its key is the row's
 //   sort      stable, by key
-//   units     neighbouring entries of one row in sorted order, split at indices that are a multiple of unit(), unless
-//             less than half a unit is on both sides: what one group of lanes sums. Units form runs: all entries of
-//             a row
+// units     a unit is what one group of lanes sums: neighbouring entries of one row in sorted order. Entries are split
+//             at indices that are a multiple of unit(), unless less than half a unit is on both sides. All units of a
+//             row form a run
 //   reduce    a run of one unit is done at once. For longer runs, the sums of the units are kept ("partials"), and a
 //             second launch adds them in order, with one block per run
 //
-// Every sum therefore has an order that only the batch decides. The host reads nothing back: sizes stay on the device
-// and grids are made for their bounds.
+// So the order of every sum depends only on the batch. The host reads nothing back: sizes stay on the device, and grids
+// are as large as the upper bounds of these sizes need.
 #pragma once
 
 #include "gpu/gpu.h"
@@ -17,7 +17,7 @@
 
 namespace tessera::gpu {
 
-// Bounds on a batch that the host knows.
+// Upper bounds of a batch's sizes, which the host knows.
 struct GradientSizes {
   int64_t entries;
   int64_t bags;
@@ -74,7 +74,7 @@ GradientWork gradient_work(const GradientSizes& sizes, void* base);
 // Makes entries, sorts them and finds units: 3 launches, and one for each 8 bits of the keys.
 void launch_gradient_plan(const BatchView& batch, const GradientSizes& sizes, GradientWork& work, Stream stream);
 
-// starts[t] = runs of earlier tables, starts[num_tables] = all runs. Requires wants_runs.
+// Sets starts[t] to the number of runs of earlier tables, and starts[num_tables] to that of all. Requires wants_runs.
 void launch_table_runs(const BatchView& batch, const GradientWork& work, uint32_t* starts, Stream stream);
 
 }  // namespace tessera::gpu

@@ -113,8 +113,8 @@ GPU_DEVICE int32_t owner_of(const BucketizeArgs& a, int64_t id, int64_t block) {
   return last_at_or_below(a.ranks, id, [&](int32_t r) { return r * block; });
 }
 
-// One thread per bag handles its ids in order, so that they keep their order on each rank. The first launch counts.
-// Once the offsets are known and the counts are 0 again, a second one places the ids and counts again.
+// One thread per bag handles its ids in order, so that they keep their order on each rank. The first launch counts the
+// ids. When offsets are known and counts are 0 again, the second launch counts again and places the ids.
 template <bool kPlace>
 GPU_GLOBAL void bucketize_kernel(BucketizeArgs a) {
   const int64_t bags = bags_of(a.input);

@@ -1,5 +1,5 @@
-// gpu/jagged.h - operations on jagged features on the device before their lookup: bounds, offsets from lengths, ids to
-// the ranks that own them, features in another order.
+// gpu/jagged.h - operations on jagged features on the device, before their lookup: checking bounds, computing offsets
+// from lengths, dividing ids by the ranks that own them, reordering features.
 //
 // All arrays are device memory and keyed-jagged: `features` runs of `batch` bags, feature by feature, with consecutive
 // ids; bag i has the ids [offsets[i], offsets[i + 1]). Everything is enqueued on the stream. Functions that take
@@ -31,17 +31,18 @@ struct JaggedView {
 // The result of a bounds check, see abi/draft/device_ops.h.
 using BoundsReport = tsr_bounds_report;
 
-// `rows` is per feature. `repaired`, which is as wide as the ids and may be the ids, gets the ids with bad ones as 0.
-// Without it, only the report is written. Counts use atomics, so they do not depend on the order of blocks.
+// `rows` has the number of rows per feature. `repaired`, which is as wide as the ids and may be the same memory, gets
+// the ids with 0 in place of bad ones. If it is NULL, only the report is written. Counts are integers, so they do not
+// depend on the order of blocks.
 void launch_check_bounds(const JaggedView& input, const int64_t* rows, void* repaired, BoundsReport* report,
                          Stream stream);
 
 size_t scan_scratch_bytes(int64_t lengths);
-// offsets[i] = sum of the lengths before i, for i in [0, count].
+// offsets[i] = the sum of the lengths before i, for i in [0, count].
 void launch_offsets(const Indices& lengths, int64_t count, const IndicesOut& offsets, void* scratch, Stream stream);
 
-// Ids by the rank that owns their rows: rank r has the rows [r * block, (r + 1) * block) of a feature. Output bags are
-// in order of rank, feature, bag. Within each, ids keep their order and count from the first row of their rank.
+// Ids divided by the rank that owns their rows: rank r has the rows [r * block, (r + 1) * block) of a feature. Output
+// bags are in order of rank, feature, bag. In each bag, ids keep their order and count from their rank's first row.
 struct Bucketized {
   IndicesOut lengths;  // [ranks * bags]
   IndicesOut offsets;  // [ranks * bags + 1]
@@ -57,8 +58,8 @@ void launch_bucketize(const JaggedView& input, int32_t ranks, const int64_t* blo
 struct Permuted {
   IndicesOut lengths;  // [outputs * batch]
   IndicesOut offsets;  // [outputs * batch + 1]
-  void* ids;           // space for all, as wide as the input's
-  float* weights;      // the same, or NULL
+  void* ids;           // with space for all ids of the output, as wide as the input's
+  float* weights;      // with space for as many, or NULL
 };
 void launch_permute(const JaggedView& input, int32_t outputs, const int32_t* permute, const Permuted& output,
                     void* scratch, Stream stream);

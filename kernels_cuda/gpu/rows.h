@@ -15,7 +15,7 @@ struct RowArrays {
   int64_t count;
   float* weights;  // [count, dim]
   int32_t num_states;
-  int32_t per_row[kMostStates];  // bool: state k has a value per row
+  int32_t per_row[kMostStates];  // true if state k has a value per row
   int32_t index[kMostStates];    // index of state k among those of its kind
   float* states[kMostStates];    // [count] or [count, dim]
 };

@@ -20,7 +20,7 @@ using Event = GPU_API(Event_t);
 
 inline constexpr Error kSuccess = GPU_CONSTANT(Success);
 
-// For example "out of memory (cudaErrorMemoryAllocation)".
+// Returns, for example, "out of memory (cudaErrorMemoryAllocation)".
 inline std::string error_text(Error error) {
   return std::string(GPU_API(GetErrorString)(error)) + " (" + GPU_API(GetErrorName)(error) + ")";
 }
@@ -41,7 +41,8 @@ inline void launch_error(const char* kernel) {
   if (error != kSuccess) check(error, "cannot launch ", kernel);
 }
 
-// The number of devices of this vendor; 0 without devices or driver, with the vendor's reason in *why. Does not throw.
+// The number of devices of this vendor. Without devices or a driver it is 0, and *why has the vendor's reason. It does
+// not throw.
 inline int device_count(std::string* why = nullptr) {
   int n = 0;
   const Error error = GPU_API(GetDeviceCount)(&n);
@@ -92,7 +93,7 @@ inline void free_async(void* memory, Stream stream) noexcept {
   if (memory != nullptr) (void)GPU_API(FreeAsync)(memory, stream);
 }
 
-// Host memory that copies use without waiting for the host. Must not be used within a step, because it may synchronise.
+// Allocates host memory that the device can copy directly. Do not call it within a step, because it may synchronise.
 inline void* host_alloc(size_t bytes) {
   void* memory = nullptr;
   const size_t some = bytes == 0 ? 1 : bytes;
@@ -112,8 +113,8 @@ inline void host_free(void* memory) noexcept {
 #endif
 }
 
-// Copies between host and device in either direction, or within the device. Host memory that is not from host_alloc
-// makes the call wait: for the copy if it is the target, for the reading if it is the source.
+// Copies between host and device in either direction, or within the device. If host memory is not from host_alloc, the
+// call waits: until the copy is done if that memory is the target, until it has been read if it is the source.
 inline void memcpy_async(void* to, const void* from, size_t bytes, Stream stream) {
   if (bytes == 0) return;
   check(GPU_API(MemcpyAsync)(to, from, bytes, GPU_CONSTANT(MemcpyDefault), stream), "cannot copy ", bytes, " bytes");
@@ -141,7 +142,7 @@ struct DeviceFigures {
 };
 inline DeviceFigures device_figures([[maybe_unused]] int device) {
 #if defined(TESSERA_GPU_EMULATOR)
-  return {100e9, 4 << 20};  // the emulator has none, so round numbers are used
+  return {100e9, 4 << 20};  // round numbers, because the emulator has no figures
 #else
 #if defined(TESSERA_GPU_HIP)
   constexpr auto kClock = hipDeviceAttributeMemoryClockRate, kWidth = hipDeviceAttributeMemoryBusWidth,
@@ -155,13 +156,13 @@ inline DeviceFigures device_figures([[maybe_unused]] int device) {
     check(GPU_API(DeviceGetAttribute)(&value, what, device), "cannot ask device ", device, " for its memory");
     return static_cast<double>(value);
   };
-  // kHz, with two transfers in each; bits. Virtual devices do not always report them.
+  // The clock is in kHz, with two transfers per cycle; the width is in bits. Virtual devices do not always report them.
   const double told = 2 * ask(kClock) * 1e3 * ask(kWidth) / 8;
   return {told > 0 ? told : 1e12, ask(kCache)};
 #endif
 }
 
-// A stream that does not wait for the default stream, and vice versa.
+// Creates a stream that does not wait for the default stream, nor the default stream for it.
 inline Stream stream_create() {
   Stream stream = nullptr;
   check(GPU_API(StreamCreateWithFlags)(&stream, GPU_CONSTANT(StreamNonBlocking)), "cannot create a stream");
@@ -172,7 +173,7 @@ inline void stream_destroy(Stream stream) noexcept { (void)GPU_API(StreamDestroy
 inline void stream_synchronize(Stream stream) {
   check(GPU_API(StreamSynchronize)(stream), "the work of a stream failed");
 }
-// Work enqueued on `stream` from now on starts after the event's last record.
+// Work that is enqueued on `stream` after this call starts after the event's last record.
 inline void stream_wait(Stream stream, Event event) {
   check(GPU_API(StreamWaitEvent)(stream, event, 0), "cannot let a stream wait for an event");
 }
@@ -196,7 +197,7 @@ inline bool event_done(Event event) {
   check(error, "the work of a stream failed");
   return true;
 }
-// Milliseconds between two records of events with timing; both must be done.
+// The milliseconds between the records of two events with timing. Both must be done.
 inline float event_elapsed_ms(Event from, Event to) {
   float ms = 0;
   check(GPU_API(EventElapsedTime)(&ms, from, to), "cannot take the time between two events");

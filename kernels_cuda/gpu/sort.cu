@@ -38,7 +38,8 @@ GPU_DEVICE uint64_t same_digit(uint32_t digit) {
   return warp_size() == 64 ? same : same & 0xffffffffu;
 }
 
-// Counts the warp's items by digit, and numbers each among those of its warp and digit: in order of item, then lane.
+// Counts the warp's items by digit. Numbers each item among the warp's items with the same digit, in order of item,
+// then lane.
 template <class Key>
 GPU_DEVICE void number_items(const Key (&key)[kItems], int32_t shift, uint32_t* counts, uint32_t (&number)[kItems]) {
   const uint64_t in_front = (uint64_t{1} << lane()) - 1;
@@ -82,7 +83,7 @@ GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kBlockThreads) sort_pass_kernel(PassArgs<Key> 
   GPU_UNROLL
   for (int32_t i = 0; i < kItems; ++i) {
     const int64_t at = from + i * warp_size();
-    key[i] = at < count ? a.keys[at] : ~Key{0};  // beyond the end: sorts last in the last tile
+    key[i] = at < count ? a.keys[at] : ~Key{0};  // beyond the end, a key that sorts last
     index[i] = a.indices == nullptr ? static_cast<uint32_t>(at) : at < count ? a.indices[at] : 0;
   }
   uint32_t number[kItems];

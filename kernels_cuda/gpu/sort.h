@@ -16,8 +16,8 @@ inline int32_t sort_passes(int32_t key_bits) {
 }
 inline int64_t sort_tiles(int64_t capacity) { return (capacity + kSortTile - 1) / kSortTile; }
 
-// Pairs of a key and its original index. The number of pairs is in device memory; `capacity` is its bound. The code
-// that makes the keys must prepare the sort: histogram[pass * kDigits + digit] counts digits; states and tickets are 0.
+// Pairs of a key and its original index. The number of pairs is in device memory and at most `capacity`. The code that
+// makes the keys must also count digits in histogram[pass * kDigits + digit], and set states and tickets to 0.
 template <class Key>
 struct SortArgs {
   int64_t capacity;

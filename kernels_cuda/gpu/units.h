@@ -7,7 +7,7 @@
 
 namespace tessera::gpu {
 
-constexpr int32_t kAhead = 4;  // entries, or chunks of rows, in flight at once in a lane
+constexpr int32_t kAhead = 4;  // entries, or chunks of rows, that a lane loads at the same time
 
 GPU_DEVICE int64_t key_at(const GradientWork& work, int64_t i) {
   const void* keys = work.keys[work.sorted];
@@ -17,32 +17,32 @@ GPU_DEVICE int64_t key_at(const GradientWork& work, int64_t i) {
 GPU_DEVICE int32_t table_of(const TableView* tables, int32_t num_tables, int64_t key) {
   return last_at_or_below(num_tables, key, [&](int32_t t) { return tables[t].first_key; });
 }
-// The place for the sum of the unit that begins at entry `start`, if its run has others.
+// The address for the sum of the unit that begins at entry `start`, used if its run has several units.
 GPU_DEVICE float* partial_of(const GradientWork& work, int64_t start) {
   const int64_t block = start >> work.unit_shift;
   const int64_t slot = 2 * block + (start == block << work.unit_shift ? 0 : 1);
   return work.partials + slot * work.partial_stride;
 }
 
-// NaN stays.
+// Clamps to [-maximum, maximum]. NaN stays NaN.
 GPU_DEVICE float clamped(float value, float maximum) {
   return value < -maximum ? -maximum : value > maximum ? maximum : value;
 }
 
-// A unit as a group of lanes sees it; found by one lane and passed through shared memory.
+// A unit for a group of lanes. One lane finds it and passes it through shared memory.
 struct alignas(16) Unit {
   int64_t output;  // index where the gradient of its first entry begins
-  void* weights;   // of the row
+  void* weights;   // address of the row
   int32_t chunks;  // 0 if there is no such unit
   int32_t dim;
-  int32_t whole;   // true if it is a run of its own
+  int32_t whole;   // true if the unit is a whole run
   int32_t count;   // number of entries
-  float scale;     // factor of the first of them
-  uint32_t start;  // its position in sorted order
+  float scale;     // factor of the first entry
+  uint32_t start;  // position of the first entry in sorted order
   uint32_t run;
   int32_t table;
   int64_t row;
-  float state;  // of the row, if the unit is a whole run
+  float state;  // the row's state, if the unit is a whole run
 };
 
 // Sums a unit's entries, in order.
@@ -88,7 +88,7 @@ struct UnitSum {
       add(g, unit.scale, row.held[c]);
     });
   }
-  // Adds the other entries, which the group's lanes look up: as many at once as there are lanes.
+  // Adds the other entries. The group's lanes look them up, one entry per lane at a time.
   template <class Row>
   GPU_DEVICE void finish(Row& row) const {
     for (int32_t first = 1; first < unit.count; first += row.lanes) {
@@ -98,7 +98,8 @@ struct UnitSum {
       for (int32_t i = 0; i < count; i += kAhead / Row::kChunks) add_entries(mine, i, count, row);
     }
   }
-  // Adds the entries that lanes from, from + 1, ... have looked up: kAhead chunks of them, or up to `count`.
+  // Adds the entries that lanes `from`, from + 1, ... have looked up, kAhead chunks of them, but at most `count`
+  // entries.
   template <class Row>
   GPU_DEVICE void add_entries(const Entry& mine, int32_t from, int32_t count, Row& row) const {
     constexpr int32_t kEntries = kAhead / Row::kChunks;

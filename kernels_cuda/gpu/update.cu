@@ -10,8 +10,8 @@
 namespace tessera::gpu {
 namespace {
 
-constexpr int64_t kMostBlocks = 1 << 16;  // bound of a launch; blocks loop over the rest
-constexpr int64_t kFew = 1 << 17;         // entries: up to here a warp has few units, so that many warps work
+constexpr int64_t kMostBlocks = 1 << 16;  // the most blocks of a launch; they loop over more units
+constexpr int64_t kFew = 1 << 17;         // up to this many entries, warps get fewer units, so that more warps work
 
 // A row of floats.
 struct FloatRow {
@@ -22,8 +22,8 @@ struct FloatRow {
   }
 };
 
-// Defines the use of a whole run's gradient. All lanes of the warp call take(); groups without a run have 0 chunks. It
-// gets the row's state(), and the row's weights, which are copied first if the sink has kReads.
+// A sink for the gradients of whole runs, which updates rows. All lanes of the warp call take(); groups without a run
+// have 0 chunks. take() gets the row's state() and weights. If the sink has kReads, the weights are copied first.
 template <class RowType>
 struct Update {
   static constexpr bool kReads = true;
@@ -57,13 +57,13 @@ struct ReduceArgs {
   const TableView* tables;
   int32_t num_tables;
   int32_t lanes;
-  int32_t warp_units;  // units that a warp takes at once
+  int32_t warp_units;  // units that a warp takes at a time
   GradientWork work;
   OutputGradient gradient;
   Sink sink;
 };
 
-// Reads unit u of `units` units; notes if a run of several units begins there.
+// Reads unit u of `units` units. If a run of several units begins there, adds it to the list of long runs.
 template <class Sink>
 GPU_DEVICE Unit unit_at(const ReduceArgs<Sink>& a, int64_t u, int64_t units) {
   Unit unit{};
@@ -90,9 +90,9 @@ GPU_DEVICE Unit unit_at(const ReduceArgs<Sink>& a, int64_t u, int64_t units) {
   return unit;
 }
 
-// A warp looks up many units, one per lane; then its groups sum them one after the other, while the first gradients and
-// the rows of the next ones are in flight. On an H200, three concurrent blocks were faster than two or four with one
-// chunk; with more chunks, three spill.
+// A warp looks up many units, one per lane. Then its groups sum them one after the other, while the rows and first
+// gradients of the next units are being loaded. On an H200, with one chunk, three concurrent blocks were faster than
+// two or four; with more chunks, three spill registers.
 template <class Grad, class Sink, bool kVectors, int32_t kHeld>
 GPU_GLOBAL void GPU_LAUNCH_BOUNDS_OF(kBlockThreads, (kVectors && kHeld == 1 ? 3 : 2))
     reduce_kernel(ReduceArgs<Sink> a) {
@@ -100,7 +100,7 @@ GPU_GLOBAL void GPU_LAUNCH_BOUNDS_OF(kBlockThreads, (kVectors && kHeld == 1 ? 3 
   using Sum = UnitSum<Grad>;
   using Gradients = Pack<Grad, kLaneColumns>;
   using Weights = Pack<Row, kLaneColumns>;
-  constexpr int32_t kUnits = kAhead / kHeld;  // units of a group in flight: a ring
+  constexpr int32_t kUnits = kAhead / kHeld;  // units that a group loads ahead, in a ring
   GPU_SHARED(Unit, shared_units, kBlockThreads);
   GPU_SHARED(Gradients, shared_gradients, kAhead * kBlockThreads);
   GPU_SHARED(Weights, shared_weights, kAhead * kBlockThreads);
@@ -156,7 +156,7 @@ GPU_GLOBAL void GPU_LAUNCH_BOUNDS_OF(kBlockThreads, (kVectors && kHeld == 1 ? 3 
   }
 }
 
-// The end of the run that begins at entry `start`.
+// Returns the end of the run that begins at entry `start`.
 GPU_DEVICE int64_t run_end(const GradientWork& work, int64_t start, int64_t key) {
   int64_t low = start + 1;
   int64_t high = *work.entries_count;
@@ -204,7 +204,7 @@ GPU_DEVICE void sum_partials(const GradientWork& work, int64_t start, int64_t en
   }
 }
 
-// A run of several units, seen as a unit of all its entries up to `end`.
+// A run of several units, as one unit of all its entries up to `end`.
 struct LongRun {
   Unit unit;
   int64_t end;
@@ -283,7 +283,7 @@ struct WeightArgs {
   int32_t lanes;
 };
 
-// One group of lanes per bag; all groups of a warp loop as long as its longest bag.
+// Each group of lanes computes a bag. All groups of a warp loop as long as the warp's longest bag needs.
 template <class Row, class Grad>
 GPU_GLOBAL void weight_gradients_kernel(WeightArgs a) {
   const FeatureView* features = a.batch.features;
@@ -335,7 +335,7 @@ GPU_GLOBAL void weight_gradients_kernel(WeightArgs a) {
   }
 }
 
-// Calls body(bool constant).
+// Calls body with std::true_type or std::false_type.
 template <class Body>
 void with_bool(bool value, Body body) {
   if (value) {

@@ -31,7 +31,7 @@ struct TableView {
   int32_t reserved;
 };
 
-// One run of bags (tsr_lookup_feature), and its place among all.
+// One feature's bags (tsr_lookup_feature), and their place among the bags of all features.
 struct FeatureView {
   int64_t bags;
   int64_t first_offset;
@@ -50,7 +50,7 @@ struct BatchView {
   const FeatureView* features;
   int32_t num_tables;
   int32_t num_features;
-  int64_t bags;  // of all features
+  int64_t bags;  // bags of all features
   Indices ids;
   Indices offsets;
   const float* weights;  // NULL means all 1

@@ -47,7 +47,7 @@ void check_device(DLDevice device) {
   }
 }
 
-// The device's form of the optimizer, if it has one. "fused" needs it.
+// The optimizer's formula on the device, if there is one. "fused" needs it.
 std::optional<Hyper> form_of(const tsr_kernel_config& config, const sdk::OptimizerRef& optimizer) {
   if (config.mode != TSR_MODE_TRAIN) return std::nullopt;
   for (const Form& f : kForms) {
@@ -114,8 +114,8 @@ WeightDecay weight_decay_mode(sdk::Options& options) {
 
 }  // namespace
 
-// The formulas' options with their defaults, as docs/config.md has them. The formulas of this kernel read some of
-// them only in other optimizers. An option that is not among them may change results, so it is refused.
+// Reads the options of a formula, with the names and defaults of docs/config.md. An option that is not known here may
+// change results, so it is refused.
 Hyper::Hyper(Formula formula, const char* text) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   sdk::Options options(text == nullptr ? "{}" : text);

@@ -47,7 +47,7 @@ struct Config {
   Storage output = Storage::kFloat32;
   std::vector<TableSpec> tables;
   sdk::OptimizerRef optimizer;
-  std::optional<Hyper> fused;  // for the optimizers with a form on the device
+  std::optional<Hyper> fused;  // set if the optimizer runs on the device
   float max_gradient = 0;      // 0: no clamp
 
   int64_t max_dim() const;

@@ -10,11 +10,11 @@
 namespace tessera::gpu {
 namespace {
 
-constexpr int64_t kMostBlocks = int64_t{1} << 24;  // of at most 256 groups of lanes, because groups have 32-bit numbers
+constexpr int64_t kMostBlocks = int64_t{1} << 24;  // a block has up to 256 groups, whose numbers have 32 bits
 
 // The largest number of features whose bags overlap; times the ids, it bounds the entries of a batch.
 int64_t most_overlapping(const std::vector<FeatureView>& features) {
-  std::vector<std::pair<int64_t, int64_t>> ends;  // of [first, last) ranges of offsets: position, +1 or -1
+  std::vector<std::pair<int64_t, int64_t>> ends;  // both ends of each feature's range of offsets: position, +1 or -1
   for (const FeatureView& f : features) {
     if (f.bags == 0) continue;
     ends.emplace_back(f.first_offset, 1);

@@ -1,4 +1,4 @@
-// The state that forward keeps for backward: the batch's features in the device's form, and the results of
+// The state that forward keeps for backward: the description of the batch's features on the device, and the results of
 // backward_rows.
 #pragma once
 
@@ -23,9 +23,9 @@ struct Context {
   std::vector<FeatureView> sent;    // content of `features`
   std::vector<FeatureView> wanted;  // scratch of describe()
   int64_t bags = 0;
-  int64_t blocks = 0;       // of the forward launch
-  int64_t id_runs = 1;      // largest number of features that read one position; bounds the entries
-  bool vectors = true;      // if the first output row can be read in vectors of four, all can
+  int64_t blocks = 0;       // number of blocks of the forward launch
+  int64_t id_runs = 1;      // the most features that read the same position; times the ids, it bounds the entries
+  bool vectors = true;      // true if all output rows can be read in vectors of four when the first one can
   DeviceScratch gradients;  // rows and values of all tables
   DeviceScratch targets;    // RunTarget[]
   std::vector<int64_t> shapes;

@@ -14,7 +14,7 @@ constexpr double kSector = 32;                // unit in which memory is read, i
 constexpr double kEfficiency = 0.7;           // fraction of the memory's speed for scattered rows
 constexpr double kCacheSpeed = 3;             // relative to the memory's
 constexpr double kIndexBytes = 8;             // of an id or an offset
-constexpr double kEntryBytes = 16;            // of an id on its way to its row's gradient
+constexpr double kEntryBytes = 16;            // of an entry (gpu/gradient.h)
 constexpr double kSortedBytes = 2 * (4 + 4);  // a pass of the sort reads and writes a key and an index
 
 double sectors(double bytes) { return std::ceil(bytes / kSector) * kSector; }
@@ -35,7 +35,7 @@ tsr_estimate estimate_by_bytes(const DeviceFigures& device, const tsr_workload& 
   tsr_estimate out{};
   out.struct_size = sizeof(out);
   out.bytes = static_cast<uint64_t>(held);
-  // A row that another id of the step has loaded is in the cache.
+  // If another id of the step has loaded a row, it is in the cache.
   out.forward_seconds = distinct * sectors(row_bytes) / row_speed +
                         (work.ids - distinct) * sectors(row_bytes) / (speed * kCacheSpeed) +
                         (work.ids * (kIndexBytes + weight) + work.bags * (output + kIndexBytes)) / speed;

@@ -86,7 +86,7 @@ Context& GpuInstance::take_context() {
 }
 
 void GpuInstance::release(tsr_context* context) noexcept {
-  if (context != nullptr) idle_.push_back(&Context::of(context));  // within the capacity that take_context reserved
+  if (context != nullptr) idle_.push_back(&Context::of(context));  // take_context() has reserved the capacity
 }
 
 BatchView GpuInstance::batch_of(const tsr_lookup& lookup, const Context& context) const {
@@ -131,8 +131,8 @@ UpdateLaunch GpuInstance::update_launch() const {
           config_.weights, config_.vectors()};
 }
 
-// Computes the gradients of the weights, and everything before the update. sizes.entries is 0 if there is nothing to
-// update.
+// Does everything before the update, including the gradients of the ids' weights. sizes.entries is 0 if there is
+// nothing to update.
 GpuInstance::Plan GpuInstance::plan_of(Context& context, const tsr_backward& args, bool wants_runs, Stream stream) {
   const tsr_lookup& lookup = *args.lookup;
   check_batch(lookup, config_, *args.grad_output);

@@ -1,8 +1,8 @@
 // The GPU kernel's instance: kernel/1 over TableStores and the launches of gpu/.
 //
-// Calls enqueue on their stream and return. Calls that move rows to or from the host wait for it, and so does
+// Calls enqueue on their stream and return. Calls that move rows to or from the host wait for the stream, and so does
 // backward_rows, which must know the number of rows. On the CPU (emulator) every call waits. A stream must live until
-// the instance is closed. A call on another stream than before waits, on the device, for the previously enqueued work.
+// the instance is closed. If a call uses another stream than the one before, the device waits for the earlier work.
 #pragma once
 
 #include <memory>
@@ -42,7 +42,7 @@ class GpuInstance : public sdk::KernelInstance {
     GradientWork work;
   };
 
-  // The stream of work before the first call that has one; NULL in host memory.
+  // The stream of work before the first call with a stream; NULL in host memory.
   struct OwnStream {
     explicit OwnStream(DLDevice device);
     ~OwnStream();
@@ -68,8 +68,8 @@ class GpuInstance : public sdk::KernelInstance {
   int64_t keys_ = 0;  // rows of all tables
   DeviceScratch views_;
   DeviceScratch lookups_;  // uint64 per table
-  DeviceScratch scratch_;  // of a backward
-  DeviceScratch starts_;   // for backward_rows: where each table's runs begin
+  DeviceScratch scratch_;  // GradientWork of a backward
+  DeviceScratch starts_;   // for backward_rows: the number of each table's first run
   std::vector<std::unique_ptr<Context>> contexts_;
   std::vector<Context*> idle_;
   Stream last_ = nullptr;

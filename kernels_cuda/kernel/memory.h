@@ -9,9 +9,9 @@
 
 namespace tessera::gpu {
 
-// Memory that only grows: after the largest batch nothing is allocated any more. It is freed and allocated in the order
-// of the stream, without waiting. Before destroying it, the owner must wait for all of its users, because streams may
-// be gone then.
+// Memory that only grows: after the largest batch, it allocates nothing more. It is freed and allocated in the order of
+// the stream, without waiting. Before its owner destroys it, the owner must wait for all work that uses it, because the
+// stream may no longer exist.
 class DeviceScratch {
  public:
   DeviceScratch(sdk::Host host, DLDevice device) : host_(host.raw()), device_(device) {}
@@ -23,14 +23,14 @@ class DeviceScratch {
         bytes_(std::exchange(other.bytes_, 0)) {}
   DeviceScratch& operator=(DeviceScratch&&) = delete;
 
-  // At least `bytes` bytes, aligned to 64; previous content is lost if it had to grow. Work enqueued on `stream` may
-  // still use the old memory.
+  // Returns at least `bytes` bytes, aligned to 64. Previous content is lost if it has to grow. Work enqueued on
+  // `stream` may still use the old memory.
   void* take(uint64_t bytes, Stream stream) {
     if (bytes <= bytes_) return data_;
     give_back(stream);
     return allocate(bytes + bytes / 4 + 4096, stream);
   }
-  // The same for a single use, without spare space to grow.
+  // Does the same for a single use: it allocates no more than `bytes`.
   void* take_exactly(uint64_t bytes, Stream stream) { return bytes <= bytes_ ? data_ : allocate(bytes, stream); }
 
   template <class T = void>

@@ -42,7 +42,7 @@ TableStore::TableStore(sdk::Host host, DLDevice device, TableSpec spec, Storage 
   }
 }
 
-// Copies a block of start values repeatedly, because filling memory with a byte only works for 0.
+// Copies a block of start values repeatedly, because filling memory with a byte value is only right for 0.
 void TableStore::start_states(const DeviceScratch& memory, bool per_row, Stream stream) const {
   std::vector<float> row(static_cast<size_t>(per_row ? per_row_ : per_element_ * spec_.dim));
   for (const State& s : states_) {
@@ -95,7 +95,7 @@ void TableStore::check_rows(const tsr_rows& rows, int64_t count) const {
 
 int64_t TableStore::array_floats(int64_t count) const { return count * (spec_.dim * (1 + per_element_) + per_row_); }
 
-// The weights, then the states in their order.
+// Lays arrays out in `memory`: the weights, then the states in their order.
 RowArrays TableStore::arrays_in(float* memory, int64_t count) const {
   RowArrays arrays{};
   arrays.count = count;
@@ -126,7 +126,7 @@ void TableStore::export_rows(uint64_t& cursor, tsr_rows& rows, const TableView* 
   cursor = static_cast<uint64_t>(first + count);
 }
 
-// The ids of rows that a caller names, all of which exist.
+// The ids of the rows that a caller names. Throws Failure if one does not exist.
 std::span<const int64_t> TableStore::known_ids(const tsr_rows& rows) const {
   check_rows(rows, rows.count);
   const auto ids = sdk::elements<const int64_t>(*rows.ids, "ids").first(static_cast<size_t>(rows.count));
@@ -138,7 +138,7 @@ std::span<const int64_t> TableStore::known_ids(const tsr_rows& rows) const {
   return ids;
 }
 
-// Device memory for the named rows, with their ids in it.
+// Allocates device memory for the named rows, and copies their ids to it.
 RowArrays TableStore::staged(std::span<const int64_t> ids, DeviceScratch& staging, Stream stream) const {
   const auto count = static_cast<int64_t>(ids.size());
   const int64_t id_bytes = (count * 8 + 255) / 256 * 256;

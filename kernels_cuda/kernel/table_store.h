@@ -11,12 +11,12 @@
 
 namespace tessera::gpu {
 
-// Rows are contiguous. States of a kind (per element, per row) share one block, with those of one row side by side.
-// Every function that moves rows waits for the stream.
+// Rows are contiguous. The states per element share one block of memory, and the states per row another; in each, the
+// states of one row are contiguous. Every function that moves rows waits for the stream.
 class TableStore {
  public:
-  // Writes rows 0 and start states, in the order of `stream`. Throws Failure(TSR_RESOURCE_EXHAUSTED) that names the
-  // table and the bytes it needs.
+  // Sets rows to 0 and states to their start values, in the order of `stream`. Throws Failure(TSR_RESOURCE_EXHAUSTED),
+  // which names the table and the bytes that it needs.
   TableStore(sdk::Host host, DLDevice device, TableSpec spec, Storage storage, const sdk::OptimizerRef& optimizer,
              Stream stream);
 
@@ -33,7 +33,8 @@ class TableStore {
   void export_rows(uint64_t& cursor, tsr_rows& rows, const TableView* device_view, Stream stream) const;
   void import_rows(const tsr_rows& rows, const TableView* device_view, Stream stream) const;
   void read_named_rows(const tsr_rows& rows, const TableView* device_view, Stream stream) const;
-  // The update of kernel/1's apply for an optimizer without a device form: rows go to the host and back.
+  // The update of kernel/1's apply for an optimizer that does not run on the device: rows are copied to the host and
+  // back.
   void update_on_host(const sdk::OptimizerRef& optimizer, const tsr_update& update, int64_t count,
                       const int64_t* device_rows, const float* device_values, const TableView* device_view,
                       Stream stream) const;

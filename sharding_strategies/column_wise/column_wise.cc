@@ -1,4 +1,4 @@
-// column_wise: columns in shards of equal width, each on any rank.
+// column_wise: divides columns into shards of equal width, each on any rank.
 #include "common/cuts.h"
 
 namespace {

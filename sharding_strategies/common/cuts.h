@@ -1,4 +1,4 @@
-// Divisions of tables that several strategies share.
+// Ways to divide tables that several strategies share.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ inline int64_t column_width(int64_t cols, int64_t min_partition, int64_t max_pie
   return cols;
 }
 
-// All rows, with columns divided from left to right.
+// Divides the columns from left to right; each rectangle has all rows.
 inline std::vector<sdk::Rectangle> cut_columns(const sdk::Table& table, const sdk::Constraints& constraints) {
   const int64_t width = column_width(table.cols, constraints.min_partition, constraints.max_shards);
   std::vector<sdk::Rectangle> pieces;
@@ -30,7 +30,7 @@ inline std::vector<sdk::Rectangle> cut_columns(const sdk::Table& table, const sd
   return pieces;
 }
 
-// Columns [col, col + cols), with rows divided into blocks of equal height; the last blocks may be shorter or empty.
+// Divides the rows of columns [col, col + cols) into blocks of equal height. The last blocks may be shorter or empty.
 inline void cut_rows(const sdk::Table& table, int64_t blocks, int64_t col, int64_t cols,
                      std::vector<sdk::Rectangle>& pieces) {
   for (const sdk::Range& block : sdk::cut_blocks(table.rows, blocks)) {

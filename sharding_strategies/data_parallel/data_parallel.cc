@@ -1,4 +1,4 @@
-// data_parallel: every rank has the whole table; lookups are local, gradients are averaged.
+// data_parallel: every rank has the whole table. Lookups are local, and gradients are averaged.
 #include "tessera/sdk/sharder.h"
 
 namespace {

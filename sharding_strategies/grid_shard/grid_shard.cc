@@ -1,4 +1,4 @@
-// grid_shard: columns in shards, each on a host, with its rows in blocks over that host's ranks.
+// grid_shard: divides columns into shards, each on one host, and a shard's rows into blocks over that host's ranks.
 #include "common/cuts.h"
 
 namespace {

@@ -1,4 +1,4 @@
-// row_wise: rows in equal blocks over all ranks; every owner sums its rows, and the home adds the sums.
+// row_wise: divides rows into equal blocks over all ranks. Every owner sums its rows, and the home adds the sums.
 #include "common/cuts.h"
 
 namespace {

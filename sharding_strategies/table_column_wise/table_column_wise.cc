@@ -1,4 +1,4 @@
-// table_column_wise: columns in shards of equal width, all on ranks of one host.
+// table_column_wise: divides columns into shards of equal width, all on ranks of one host.
 #include "common/cuts.h"
 
 namespace {

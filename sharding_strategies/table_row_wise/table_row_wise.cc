@@ -1,4 +1,5 @@
-// table_row_wise: rows in blocks over the ranks of one host, where sums are added before they cross hosts.
+// table_row_wise: divides rows into blocks over the ranks of one host. Their sums are added inside the host, before
+// they go to other hosts.
 #include "common/cuts.h"
 
 namespace {

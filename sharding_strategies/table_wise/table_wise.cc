@@ -1,4 +1,4 @@
-// table_wise: the whole table on one rank.
+// table_wise: puts the whole table on one rank.
 #include "tessera/sdk/sharder.h"
 
 namespace {
