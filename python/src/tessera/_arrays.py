@@ -1,4 +1,4 @@
-"""Arrays in and out: NumPy arrays, and objects with DLPack or the buffer protocol. Contiguous ones are not copied."""
+"""Takes and returns arrays: NumPy's, and objects with DLPack or the buffer protocol. Contiguous ones are not copied."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ._library import DLTensor, InvalidArgument, ManagedTensor
 
 _KINDS = {"f": 2, "i": 0, "u": 1}
 _MOST_DIMENSIONS = 6
-# Packers of a DLTensor followed by its shape, by the number of dimensions.
+# Functions that pack a DLTensor followed by its shape, indexed by the number of dimensions.
 _packers = [struct.Struct(f"QiiiBBHQQQ{n}q").pack_into for n in range(_MOST_DIMENSIONS + 1)]
 _of_buffer, _address_of = c.c_char.from_buffer, c.addressof
-_dtypes: dict[Any, tuple[int, int]] = {}  # dtype -> DLPack's type code and bits
+_dtypes: dict[Any, tuple[int, int]] = {}  # NumPy dtype -> DLPack's type code and bits
 
 
 def _dtype_code(dtype: np.dtype) -> tuple[int, int]:
@@ -43,10 +43,10 @@ def as_array(value: Any, name: str) -> np.ndarray:
 
 
 def address_of(array: np.ndarray) -> int:
-    """The address of an array's memory."""
+    """Returns the address of an array's memory."""
     try:
-        return _address_of(_of_buffer(array))  # a fifth of the time of array.ctypes.data
-    except (TypeError, ValueError):  # empty, or not writable
+        return _address_of(_of_buffer(array))  # takes a fifth of the time of array.ctypes.data
+    except (TypeError, ValueError):  # the array is empty, or not writable
         return array.ctypes.data
 
 
@@ -83,7 +83,7 @@ class Tensor:
 
 
 class _Owned:
-    """Calls a tensor's deleter when the last array over its memory goes."""
+    """Calls a tensor's deleter when the last array over its memory is gone."""
 
     def __init__(self, address: int) -> None:
         self._address = address
@@ -93,12 +93,12 @@ class _Owned:
         self.tensor.deleter(self._address)
 
 
-# Types of views, by DLPack's type code and bits. NumPy has no bfloat16: its bits are shown.
+# NumPy's types of views, by DLPack's type code and bits. NumPy has no bfloat16, so a view shows its bits as uint16.
 _VIEWED = {(2, 32): np.dtype(np.float32), (2, 16): np.dtype(np.float16), (4, 16): np.dtype(np.uint16)}
 
 
 def owned_view(address: int) -> np.ndarray:
-    """An array over the memory of the library's managed tensor at this address, which it keeps alive."""
+    """Returns an array over the memory of the library's managed tensor at this address, and keeps the tensor alive."""
     owner = _Owned(address)
     tensor = owner.tensor.tensor
     dtype = _VIEWED[tensor.code, tensor.bits]
@@ -114,12 +114,12 @@ def owned_view(address: int) -> np.ndarray:
 
 @functools.lru_cache(maxsize=256)
 def _bytes_type(size: int) -> Any:
-    """A ctypes array, whose type takes longer to make than a view."""
+    """Returns a type of ctypes arrays. It is cached, because making one takes longer than making a view."""
     return c.c_char * size
 
 
 def view_of(tensor: DLTensor, owner: object) -> np.ndarray:
-    """A float32 array over the library's memory, which ``owner`` keeps alive."""
+    """Returns a float32 array over the library's memory, which ``owner`` keeps alive."""
     shape = tensor.shape[: tensor.ndim]
     size = 4
     for length in shape:

@@ -1,4 +1,4 @@
-"""Columns out of Arrow's C data interface, without pyarrow."""
+"""Reads columns through Arrow's C data interface, without pyarrow."""
 
 from __future__ import annotations
 
@@ -70,22 +70,22 @@ ArrowStream._fields_ = [
 
 _INTEGERS = {"c": "i1", "C": "u1", "s": "i2", "S": "u2", "i": "i4", "I": "u4", "l": "i8", "L": "u8"}
 _FLOATS = {"e": "f2", "f": "f4", "g": "f8"}
-_TIMES = {  # how each is stored, and its unit
+_TIMES = {  # Arrow's format -> the stored type, and the unit
     "tdD": ("i4", "day"), "tdm": ("i8", "ms"), "tts": ("i4", "time:s"), "ttm": ("i4", "time:ms"),
     "ttu": ("i8", "time:us"), "ttn": ("i8", "time:ns"), "tss": ("i8", "s"), "tsm": ("i8", "ms"), "tsu": ("i8", "us"),
     "tsn": ("i8", "ns"),
 }  # fmt: skip
-_DURATIONS = {"tDs": 1, "tDm": 10**3, "tDu": 10**6, "tDn": 10**9}  # how many are a second
+_DURATIONS = {"tDs": 1, "tDm": 10**3, "tDu": 10**6, "tDn": 10**9}  # Arrow's format -> ticks per second
 _LISTS = (b"+l", b"+L", b"+m", b"+vl", b"+vL", b"+w:")  # types of lists
-_NAMES = [("+s", "struct"), ("+u", "union"), ("ti", "interval")]  # types that are not taken
-_EXTENSIONS = ("", "arrow.json")  # whose values are those that are stored
+_NAMES = [("+s", "struct"), ("+u", "union"), ("ti", "interval")]  # names of types that are refused
+_EXTENSIONS = ("", "arrow.json")  # extension types whose stored values can be used unchanged
 _TAKEN = "numbers, decimals, times, texts, dictionaries, lists of them and maps from them to weights are taken"
 _pointer_of = c.pythonapi.PyCapsule_GetPointer
 _pointer_of.restype, _pointer_of.argtypes = c.c_void_p, [c.py_object, c.c_char_p]
 
 
 class _Released:
-    """Calls an Arrow struct's release when nobody needs its memory any more."""
+    """Calls an Arrow struct's release when nobody needs its memory."""
 
     def __init__(self, raw: Any) -> None:
         self.raw = raw
@@ -150,7 +150,7 @@ def _arrow_present(array: ArrowArray, first: int, count: int) -> Optional[np.nda
 
 
 def _metadata(schema: ArrowSchema) -> Dict[str, str]:
-    """The metadata of a column, stored as a number of pairs, with each text's length before it."""
+    """Returns the metadata of a column. It is stored as a number of pairs, with each text's length before the text."""
     out: Dict[str, str] = {}
     if not schema.metadata:
         return out
@@ -178,7 +178,7 @@ def _both(a: Optional[np.ndarray], b: Optional[np.ndarray]) -> Optional[np.ndarr
 
 
 def _arrow_column(schema: ArrowSchema, array: ArrowArray, first: int, count: int) -> Column:
-    """Rows [first, first + count) of an array, its own offset aside."""
+    """Returns rows [first, first + count) of an array, counted from the array's own offset."""
     first += array.offset
     kind = schema.format.decode()
     extension = _metadata(schema).get("ARROW:extension:name", "")
@@ -226,7 +226,7 @@ def _arrow_column(schema: ArrowSchema, array: ArrowArray, first: int, count: int
 
 
 def _ranges(kind: str, array: ArrowArray, first: int, count: int) -> Tuple[np.ndarray, np.ndarray]:
-    """The begin of each list among the values, and its length."""
+    """Returns the index of each list's first value, and its length."""
     if kind.startswith("+w:"):
         width = int(kind[3:])
         return np.arange(first, first + count, dtype=np.int64) * width, np.full(count, width, np.int64)
@@ -240,7 +240,7 @@ def _ranges(kind: str, array: ArrowArray, first: int, count: int) -> Tuple[np.nd
 
 def _of_lists(schema: ArrowSchema, array: ArrowArray, first: int, count: int, present: Optional[np.ndarray]) -> Column:
     begins, lengths = _ranges(schema.format.decode(), array, first, count)
-    if present is not None:  # what stands behind a list that is none is nothing
+    if present is not None:  # a missing list may have a length, which means nothing
         lengths = np.where(present, lengths, 0)
     full = lengths > 0
     low = int(begins[full].min()) if full.any() else 0
@@ -272,7 +272,8 @@ def _of_lists(schema: ArrowSchema, array: ArrowArray, first: int, count: int, pr
 
 
 def _decimals(kind: str, array: ArrowArray, first: int, count: int, present: Optional[np.ndarray]) -> List[bytes]:
-    """The decimals of a column of type "d:precision,scale", followed by the number of bits if it is not 128."""
+    """Returns the decimals of a column as texts. Its type is "d:precision,scale", or "d:precision,scale,bits" if the
+    number of bits is not 128."""
     parts = [int(part) for part in kind[2:].split(",")]
     scale, width = parts[1], (parts[2] if len(parts) > 2 else 128) // 8
     raw, out = _buffer(array, 1, "u1", width * first, width * count).tobytes(), []
@@ -286,7 +287,8 @@ def _decimals(kind: str, array: ArrowArray, first: int, count: int, present: Opt
 
 
 def _viewed(array: ArrowArray, first: int, count: int, present: Optional[np.ndarray]) -> List[bytes]:
-    """Arrow's string views: 4 bytes of length, and 12 of text, or a prefix, a buffer and where the text is there."""
+    """Returns the texts of string views. A view has 4 bytes of length, then 12 bytes: the text if it is short,
+    otherwise a prefix, the number of a buffer, and the text's offset there."""
     raw, out = _buffer(array, 1, "u1", 16 * first, 16 * count).tobytes(), []
     for i, at in enumerate(range(0, 16 * count, 16)):
         length = int.from_bytes(raw[at : at + 4], "little")
@@ -325,7 +327,7 @@ def _of_dictionary(
 
 
 def _of_runs(schema: ArrowSchema, array: ArrowArray, first: int, count: int) -> Column:
-    """A value for each run, and where each run ends."""
+    """Expands a run-end encoded array, which has a value for each run, and the end of each run."""
     ends_of, values = array.children[0].contents, array.children[1].contents
     kind = _INTEGERS[schema.children[0].contents.format.decode()]
     ends = _buffer(ends_of, 1, kind, ends_of.offset, ends_of.length).astype(np.int64)

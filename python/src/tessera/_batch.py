@@ -1,4 +1,4 @@
-"""A batch in the form that the library takes, and quantized collections, which need nothing else."""
+"""Batches in the library's form, and quantized collections, which are used with nothing but batches."""
 
 from __future__ import annotations
 
@@ -106,13 +106,13 @@ class Batch:
         return values, lengths, offsets, weights, strides, inverse, keys
 
     def refuse(self, error: Exception) -> object:
-        """Describes why there is no batch. Keep the returned object alive during the call."""
+        """Puts the reason why there is no batch in its place. Keep the returned object alive during the call."""
         why = c.create_string_buffer(str(error).encode())
         _pack(self._raw, 0, len(self._raw), *(0,) * 10, c.addressof(why))
         return why
 
     def samples(self, inputs: Tuple[Any, ...]) -> int:
-        """The number of samples in the result of ``set``."""
+        """Returns the number of samples in ``inputs``, a result of ``set``."""
         _, lengths, offsets, _, _, inverse, keys = inputs
         if inverse is not None:
             return inverse.shape[-1]

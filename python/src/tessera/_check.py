@@ -10,7 +10,8 @@ from ._library import InvalidArgument
 
 
 def of_type(value: Any, kinds: Any, name: str, what: str) -> None:
-    """``name`` is ``what``: "group", "a tessera.ProcessGroup"."""
+    """Raises ``InvalidArgument`` unless the value is of one of these types. ``name`` and ``what`` are for the sentence:
+    "group", "a tessera.ProcessGroup"."""
     if not isinstance(value, kinds):
         raise InvalidArgument(f"{name} is {what}, not {_shown(value)}")
 
@@ -22,7 +23,7 @@ def _shown(value: Any) -> str:
 
 
 def whole(value: Any, name: str, least: int, most: int = 2**63 - 1) -> int:
-    """A whole number of Python or NumPy."""
+    """Returns a whole number of Python or NumPy as an int. ``InvalidArgument`` names it if it is out of bounds."""
     is_whole = hasattr(value, "__index__") and not isinstance(value, bool)
     if not is_whole or not least <= value.__index__() <= most:
         bound = f"{least} or more" if most == 2**63 - 1 else f"{least} to {most}"
@@ -31,7 +32,7 @@ def whole(value: Any, name: str, least: int, most: int = 2**63 - 1) -> int:
 
 
 def number(value: Any, name: str, least: float = -math.inf, above: float = -math.inf) -> float:
-    """The value as a float. ``InvalidArgument`` names it if it is out of bounds or no number."""
+    """Returns the value as a float. ``InvalidArgument`` names it if it is out of bounds or not a number."""
     try:
         good = not isinstance(value, (bool, str)) and math.isfinite(value) and value >= least and value > above
     except TypeError:
@@ -43,20 +44,20 @@ def number(value: Any, name: str, least: float = -math.inf, above: float = -math
 
 
 def path(value: Any, name: str) -> str:
-    """The value as a path's text. ``InvalidArgument`` names it if it is empty or no path."""
+    """Returns the value as a path's text. ``InvalidArgument`` names it if it is empty or not a path."""
     if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
         raise InvalidArgument(f"{name} is a path, not {_shown(value)}")
     return os.fspath(value)
 
 
 def text(value: Any, name: str) -> str:
-    """The value, which must be a str."""
+    """Returns the value, which must be a str."""
     of_type(value, str, name, "a text")
     return value
 
 
 def texts(value: Any, name: str) -> Sequence[str]:
-    """Refuses a single text, because a list of its letters is not meant."""
+    """Returns a list of texts. It refuses a single text, whose letters would otherwise be taken as the list."""
     if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
         raise InvalidArgument(f"{name} is a list of texts, not {_shown(value)}")
     out = list(value)
@@ -66,7 +67,7 @@ def texts(value: Any, name: str) -> Sequence[str]:
 
 
 def truth(value: Any, name: str) -> bool:
-    """The value, which must be True or False."""
+    """Returns the value, which must be True or False."""
     if type(value).__name__ not in ("bool", "bool_"):
         raise InvalidArgument(f"{name} is True or False, not {_shown(value)}")
     return bool(value)

@@ -167,9 +167,9 @@ class Collection:
         return out
 
     def _tell_others(self, error: Exception) -> None:
-        """Ends the step on the other ranks, which would wait for this one's batch."""
+        """Ends the step on the other ranks, which would otherwise wait for this rank's batch."""
         why = self._batch.refuse(error)
-        with contextlib.suppress(_l.InvalidArgument):  # "rank N: " and the error
+        with contextlib.suppress(_l.InvalidArgument):  # the same error, with "rank N: " before it
             self._group._wait(_lib.tsr_collection_forward, self._handle.value, self._batch.address, None, None)
         del why
 

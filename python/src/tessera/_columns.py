@@ -1,4 +1,4 @@
-"""Columns from a program's data: Arrow streams, mappings of columns, and iterables of either."""
+"""Makes columns from a program's data: Arrow streams, mappings of columns, and iterables of either."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def joined(blocks: List[Dict[str, Column]]) -> Dict[str, Column]:
 
 
 def _given_column(name: str, value: Any) -> Column:
-    """An invalid column is refused when it is read, because a job need not use all columns it is given."""
+    """Makes a column from a program's values. An invalid column is refused only when it is read, because a job need not
+    use all columns."""
     if isinstance(value, (str, bytes)):
         raise TypeError(f'column "{name}": a single text is not a column: give a list, with one value for each row')
     try:
@@ -67,7 +68,7 @@ def _given_column(name: str, value: Any) -> Column:
 
 
 def _by_name(frame: Any) -> Dict[str, Any]:
-    """A pandas frame's columns."""
+    """Returns a pandas frame's columns by name."""
     out: Dict[str, Any] = {}
     for name, values in frame.items():
         if str(name) in out:
@@ -77,7 +78,7 @@ def _by_name(frame: Any) -> Dict[str, Any]:
 
 
 def _object_columns(data: Any) -> List[str]:
-    """The object columns of a polars frame, which exports them as addresses."""
+    """Returns the names of a polars frame's object columns, which polars would export as addresses."""
     if type(data).__module__.split(".")[0] != "polars" or not hasattr(data, "__arrow_c_stream__"):
         return []
     if not hasattr(data, "dtypes"):
@@ -86,7 +87,7 @@ def _object_columns(data: Any) -> List[str]:
 
 
 def blocks_of(data: Any) -> Iterator[Dict[str, Column]]:
-    """The blocks of ``data``: an Arrow stream, one batch (a mapping of columns), or an iterable of batches."""
+    """Yields the blocks of ``data``: an Arrow stream, one batch (a mapping of columns), or an iterable of batches."""
     stream = None
     objects = _object_columns(data)
     if objects:
@@ -99,7 +100,7 @@ def blocks_of(data: Any) -> Iterator[Dict[str, Column]]:
     if hasattr(data, "__arrow_c_stream__"):
         try:
             stream = data.__arrow_c_stream__()
-        except Exception as error:  # pandas asks pyarrow for it, which takes no column of mixed types
+        except Exception as error:  # pandas uses pyarrow here, which refuses columns of mixed types
             if not hasattr(data, "items"):
                 if isinstance(error, (ValueError, TypeError, ImportError)):
                     raise

@@ -47,7 +47,7 @@ class _Plugin(c.Structure):
     ]
 
 
-# The library's code for an exception of a user's Python code.
+# The library's codes for exceptions of a user's Python code.
 _CODES = [
     (NotImplementedError, 12), (FileNotFoundError, 5), (LookupError, 5), (MemoryError, 8), (OSError, 14),
     (ValueError, 3), (TypeError, 3),
@@ -79,7 +79,7 @@ def guarded(part: str, function: str, err: Any, body: Callable[[], Optional[int]
 
 
 def check_flags(**structs: Any) -> None:
-    """Refuses structs of the library that ask for something unknown here: abi/base.h."""
+    """Refuses structs of the library with flags that must be understood and are unknown here (abi/base.h)."""
     for name, raw in structs.items():
         if raw.flags & _MUST_UNDERSTAND:
             raise NotImplementedError(f"tsr_{name} has flags {raw.flags}, which ask for something unknown")
@@ -123,8 +123,8 @@ class Component:
         self.objects.pop(handle, None)
 
 
-_kept: List[Component] = []  # whatever the library may still point to
-registered: Dict[str, Component] = {}  # by kind and id: of every runtime that is opened from now on
+_kept: List[Component] = []  # components that the library may still point to
+registered: Dict[str, Component] = {}  # by kind and id; every runtime that is opened later has them
 
 
 def register(kind: str, part: Component) -> None:
@@ -142,5 +142,5 @@ def plugins(parts: List[Component]) -> Any:
 
 
 def instance(of: Any) -> Any:
-    """An object of a class, or the object itself."""
+    """Returns a new object if ``of`` is a class, otherwise ``of`` itself."""
     return of() if isinstance(of, type) else of

@@ -1,4 +1,4 @@
-"""``tessera data describe`` for a program's own data: the job that fits it."""
+"""``tessera data describe`` for a program's own data: makes a job that fits it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Description:
             raise _l.AlreadyExists(f"{os.fspath(path)} exists: save to another file, or remove it first") from None
 
     def _repr_html_(self) -> str:
-        """The columns as a table, and the TOML, in a notebook."""
+        """Shows the columns as a table, and the TOML, in a notebook."""
         try:
             columns = self.config.get("column", [])
         except _l.FailedPrecondition:
@@ -124,7 +124,7 @@ def _described(path: str, options: List[str], called: str = "") -> str:
 
 
 def _without_file(text: str, path: str) -> str:
-    """A job's TOML without the file, and the reader, that are gone."""
+    """Returns a job's TOML without the file and the reader, because the file was temporary."""
     out, section = [], ""
     for line in text.splitlines():
         if line.startswith("["):
@@ -137,7 +137,7 @@ def _without_file(text: str, path: str) -> str:
 
 
 def _write_csv(path: str, data: Any, labels: Sequence[str]) -> None:
-    """Every value by its word, so that what is seen in the file is what training sees."""
+    """Writes the data as CSV, every value as the word by which training knows it."""
     names: List[str] = []
     with open(path, "wb") as file:
         for block in blocks_of(data):
@@ -165,7 +165,7 @@ def _field(word: bytes) -> bytes:
 
 
 def _fields(column: Column) -> List[bytes]:
-    """Missing values are empty; lists are written as JSON."""
+    """Returns a column's fields for CSV. Missing values are empty, and lists are JSON."""
     if column.refused is not None:
         raise column.refused
     texts = wanted_as(column, TEXT, column.lists is not None, " ")

@@ -1,4 +1,4 @@
-"""Ranks from a program or a notebook: each is a new Python process, as a launcher would start it."""
+"""Starts ranks from a program or a notebook. Each is a new Python process, as a launcher would start it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import _check, _library as _l
 
-_GRACE_S = 5.0  # for the other ranks, once one has failed, to say what they saw
+_GRACE_S = 5.0  # after a rank has failed, the others have this long to report what they saw
 
 
 def launch(
@@ -71,7 +71,7 @@ def _pickler(fn: Callable[..., Any]) -> Callable[[Any], bytes]:
 
 
 class _Rank:
-    """One process, and a thread that prints what it prints."""
+    """One process, and a thread that prints its output."""
 
     def __init__(self, folder: str, rank: int, env: Dict[str, str]) -> None:
         self.rank = rank
@@ -120,7 +120,7 @@ class _Rank:
 
 def _wait(ranks: List[_Rank], timeout_s: Optional[float]) -> None:
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    patience = None  # until when the others may go on after a failure
+    patience = None  # the time until which other ranks may go on after a failure
     first: Optional[_Rank] = None
     while True:
         running = [rank for rank in ranks if rank.process.poll() is None]

@@ -1,4 +1,4 @@
-"""Calls libtessera through ctypes: structs and functions of tessera.h, with errors as Python exceptions.
+"""Calls libtessera through ctypes: has the structs and functions of tessera.h, and raises errors as exceptions.
 
 Other modules call ``check`` and the functions of ``lib``. ctypes releases the GIL during a call.
 """
@@ -60,7 +60,7 @@ class Error(c.Structure):
 
 
 def _sized(*fields: tuple[str, type]) -> type:
-    """A struct that begins with its own size."""
+    """Makes a type of structs that begin with their own size."""
 
     class Struct(c.Structure):
         _fields_ = [("struct_size", c.c_uint32), *fields]
@@ -198,7 +198,7 @@ ModelInput = _sized(
     ("lengths", c.c_void_p),
     ("weights", c.c_void_p),
 )
-# dtype: a DLDataType, which is float32 today.
+# dtype is a DLDataType, at present always float32.
 StateInfo = _sized(("kind", _i32), ("dtype", _u32), ("reserved", _u32), ("name", _text))
 STATE_PER_ELEMENT = 1  # tessera/abi/optimizer.h
 
@@ -248,7 +248,7 @@ _PACKAGES = {
 
 
 def _to_install(sentence: str) -> str:
-    """What to install, if a sentence says that a library is missing."""
+    """Says what to install, if a sentence says that a library is missing."""
     if "cannot open shared object file" in sentence:
         for name, package in _PACKAGES.items():
             if name in sentence:
@@ -267,8 +267,8 @@ def _load() -> c.CDLL:
 
 lib = _load()
 
-# Arguments by letter: p pointer, i int32, u uint32, l int64, d double, s text. All except the few below return a code
-# and have a tsr_error as last argument.
+# The types of arguments as letters: p pointer, i int32, u uint32, l int64, d double, s text. All functions except the
+# few below return a code and have a tsr_error as last argument.
 _LETTERS = {"p": c.c_void_p, "i": _i32, "u": _u32, "l": _i64, "d": c.c_double, "s": _text}
 _FUNCTIONS = {
     "runtime_open": "pp", "runtime_report": "pp", "plan": "psspp", "process_group_connect": "ppp",
@@ -306,7 +306,7 @@ lib.tsr_text_free.restype = None
 lib.tsr_version.restype = _text
 
 
-# Exceptions of components written in Python, on their way through the library.
+# Exceptions of components written in Python, until the library's caller raises its error.
 causes: list[BaseException] = []
 
 
@@ -330,7 +330,7 @@ def call(function: str, *arguments: object) -> None:
 
 
 def text_bytes(handle: c.c_void_p) -> bytes:
-    """The contents of a tsr_text, which is freed."""
+    """Returns the contents of a tsr_text, and frees it."""
     try:
         return lib.tsr_text_data(handle)
     finally:
@@ -338,7 +338,7 @@ def text_bytes(handle: c.c_void_p) -> bytes:
 
 
 def text(handle: c.c_void_p) -> str:
-    """The text of a ``tsr_text``, which is freed."""
+    """Returns the text of a ``tsr_text``, and frees it."""
     return text_bytes(handle).decode()
 
 
@@ -353,12 +353,13 @@ class Handle:
 
     @property
     def out(self) -> object:
-        """A pointer to the handle, which the library fills."""
+        """Returns a pointer to the handle, for the library to set it."""
         return c.byref(self.value)
 
     def close(self) -> None:
         """Frees the object. A second call does nothing."""
-        address, self.value.value = self.value.value, None  # nothing of this module, which may be gone before this is
+        # This uses no name of the module, which may be gone before the object.
+        address, self.value.value = self.value.value, None
         if address:
             self._close(address)
 

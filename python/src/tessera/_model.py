@@ -32,7 +32,7 @@ def _has_tuples(data: Any) -> bool:
 
 
 def _encoded(columns: Sequence[Mapping[str, Any]], features: Mapping[str, int]) -> Dict[str, str]:
-    """The encodings between the columns that a model was trained on and the inputs of its layers."""
+    """Returns, by column, how a model encodes the columns that it was trained on as inputs of its layers."""
     out = {}
     for column in columns:
         if column["as"] == "dense" and column.get("transform"):
@@ -169,7 +169,7 @@ class PackedModel:
         return out
 
     def _column(self, features: Mapping[str, Any], name: str) -> List[Optional[np.ndarray]]:
-        """Values, lengths, and weights or none."""
+        """Returns a feature's values, lengths, and weights or None."""
         if name not in features:
             raise _l.NotFound(f'there is no feature "{name}": the model takes {", ".join(self.features)}')
         value = features[name]

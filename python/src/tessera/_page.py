@@ -1,4 +1,5 @@
-"""Pages as the program writes them. It imports nothing of the package: ``tessera tune`` runs without the library."""
+"""Makes pages like the program's. It imports nothing from the package, because ``tessera tune`` runs without the
+library."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any, List, Mapping, Optional
 def page(home: str, title: str, parts: List[Mapping[str, Any]]) -> Optional[str]:
     """An HTML page that needs no network; its script draws the parts (apps/tessera/page/page.js). home: the folder of
     ``bin/tessera``. Returns None if that folder has no files for pages."""
-    for folder in (home, os.path.dirname(home)):  # Debian's libraries are one folder further down
+    for folder in (home, os.path.dirname(home)):  # Debian has libraries one folder further down
         path = os.path.join(folder, "share", "tessera", "page.html")
         if os.path.exists(path):
             with open(path, encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""Pictures for notebooks: pages of plans, steps and training runs, as the program writes them, in a frame."""
+"""Pictures for notebooks: the program's pages of plans, steps and training runs, in a frame."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _MOST_POINTS = 500
 
 
 def _frame(title: str, parts: List[Mapping[str, Any]], height: int) -> Optional[str]:
-    """A page inside of a notebook, whose own scripts and styles stay apart; its script corrects the height.
-    None, which shows the object as text: this Tessera was installed without what pages are made from."""
+    """Returns a page as a frame of a notebook, separate from the notebook's scripts and styles. The page's script
+    corrects the height. Returns None, so that the object is shown as text, if the files for pages are not installed."""
     text = page(home(), title, parts)
     style = f"width:100%;height:{height}px;border:0"
     return text and f'<iframe title="{escape(title)}" style="{style}" srcdoc="{escape(text)}"></iframe>'
 
 
 def plan_picture(plan: Mapping[str, Any]) -> Optional[str]:
-    """The values on each rank, by table, and the tables."""
+    """Draws a plan: the values of each table on each rank, and the tables."""
     return _frame("Sharding plan", [{"plan": plan}], 700)
 
 
@@ -44,7 +44,7 @@ class Report(Dict[str, Any]):
     model: the model that was trained and saved: ``report.model.predict(frame)``. With ``save_best``, the one that
     validated best."""
 
-    _directory: Optional[str] = None  # of a checkpoint
+    _directory: Optional[str] = None  # directory of a checkpoint
     _model: Any = None
 
     @property
@@ -61,7 +61,7 @@ class Report(Dict[str, Any]):
             self._model = load_model(self._directory)
         return self._model
 
-    def __getstate__(self) -> Dict[str, Any]:  # another process opens the model itself
+    def __getstate__(self) -> Dict[str, Any]:  # a process that unpickles the report opens the model itself
         return {"_directory": self._directory}
 
     def _repr_html_(self) -> Optional[str]:

@@ -90,7 +90,7 @@ class Block(NamedTuple):
 
 
 class _Kept:
-    """A reader that gives all batches at once, which are kept."""
+    """A reader from a function that returns all batches, which are kept in memory."""
 
     first_row = 0
 
@@ -115,7 +115,7 @@ class _Wanted(NamedTuple):
     type: int
     is_list: bool
     separator: str
-    weight_separator: str  # empty: without weights
+    weight_separator: str  # empty if the column has no weights
 
 
 class _Opened:
@@ -124,7 +124,7 @@ class _Opened:
     def __init__(self, reader: Any) -> None:
         self.reader = reader
         self.blocks: List[Block] = []
-        self.names: List[bytes] = []  # of files, and of columns: the library keeps pointers
+        self.names: List[bytes] = []  # names of files and columns, kept because the library has pointers to them
         self.files: List[bytes] = []
         self.first: Dict[str, Column] = {}
         self.wants: List[_Wanted] = []
@@ -158,7 +158,8 @@ def _words(name: str) -> str:
 
 
 class ReaderComponent(Component):
-    """``of``: a class or object with open(path) and read(i), or a function that gives all batches of a path."""
+    """A reader component. ``of`` is a class or object with open(path) and read(i), or a function that returns all
+    batches of a path."""
 
     def __init__(self, id: str, of: Any, called: Optional[str] = None) -> None:
         reads = hasattr(of, "open") and hasattr(of, "read")
@@ -173,7 +174,7 @@ class ReaderComponent(Component):
         super().__init__(KIND, id, doc, table, lambda: _Opened(instance(of) if reads else _Kept(of)))
 
     def _named(self, function: str) -> str:
-        """The text about a user's reader class; a program's own data has none."""
+        """Names the function in errors of a user's reader; a program's own data has no function to name."""
         return "" if self._is_data else function
 
     def _open(self, handle: int, source: Any, err: Any) -> int:

@@ -1,4 +1,4 @@
-"""Rows of a program's data for a model that was trained on columns: the columns that it takes, in blocks of rows."""
+"""Gives a program's data to a model that was trained on columns: the columns that it needs, in blocks of rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._readers import Block, ReaderComponent
 from ._runtime import Runtime
 
 READER = "python.rows"
-_ROWS = 1 << 16  # of a frame that are columns at a time
+_ROWS = 1 << 16  # rows of a frame that are converted to columns at a time
 _Block = Dict[str, Column]
 
 
@@ -33,11 +33,12 @@ def columns_taken(columns: Sequence[Mapping[str, Any]], features: Mapping[str, i
 
 
 class Rows:
-    """data: what ``tessera.train`` takes. taken: the columns that the model needs; others are left out."""
+    """The rows of ``data``, which is anything that ``tessera.train`` takes. taken: the columns that the model needs;
+    others are left out."""
 
     def __init__(self, data: Any, taken: Sequence[str]) -> None:
         self._taken = taken
-        self.pieces: List[Tuple[int, Callable[[], _Block]]] = []  # rows, and what makes their columns
+        self.pieces: List[Tuple[int, Callable[[], _Block]]] = []  # number of rows, and a function that makes columns
         names = self._names_of(data)
         if names is not None:
             self._require(names)
@@ -53,12 +54,13 @@ class Rows:
 
     @property
     def count(self) -> int:
-        """The number of rows of all pieces."""
+        """Returns the number of rows of all pieces."""
         return sum(rows for rows, _ in self.pieces)
 
     @staticmethod
     def _names_of(data: Any) -> Any:
-        """The column names of a mapping, or of a frame that can be sliced: pandas, polars, pyarrow."""
+        """Returns the column names of a mapping, or of a frame that can be sliced (pandas, polars, pyarrow); otherwise
+        None."""
         if isinstance(data, Mapping):
             return [str(name) for name in data]
         if hasattr(data, "iloc") and hasattr(data, "columns"):
@@ -95,7 +97,7 @@ class Rows:
 
 
 class _Reader:
-    """The reader through which the library reads ``Rows``; the path is the number assigned to them."""
+    """The reader through which the library reads ``Rows``. The path is the number assigned to them."""
 
     def open(self, path: str) -> List[Block]:
         self._rows = _given[path]
@@ -132,7 +134,7 @@ def predict_rows(model: Any, rows: Rows, outputs: Any, count: int) -> List[str]:
 
 
 def as_mapping(features: Any, names: Set[str]) -> Any:
-    """Returns features by name, also from a frame, for ids that are row numbers."""
+    """Returns features by name, for ids that are row numbers. ``features`` may be a frame."""
     if isinstance(features, Mapping) or hasattr(features, "iloc"):
         return features
     columns = Rows._names_of(features)

@@ -75,12 +75,12 @@ class Runtime:
 
 
 class _Interrupts:
-    """Ctrl-C while a call waits for other ranks: Python's handler would run when the call returns, which it does not.
+    """Handles Ctrl-C while a call waits for other ranks. Python's own handler would only run after the call returns.
 
-    A thread hears of signals through ``signal.set_wakeup_fd``, and aborts the groups whose call goes on: it then
+    A thread gets signals through ``signal.set_wakeup_fd``, and aborts the groups with a waiting call. The call then
     returns, here and on the other ranks, and Python raises KeyboardInterrupt."""
 
-    PATIENCE_S = 0.1  # a call that is still the same after so long is not about to return
+    PATIENCE_S = 0.1  # a call that still runs after this time counts as waiting
 
     def __init__(self) -> None:
         self._groups: weakref.WeakSet[ProcessGroup] = weakref.WeakSet()
@@ -94,7 +94,7 @@ class _Interrupts:
         self._heard, told = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         os.set_blocking(self._heard, True)
         self._before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
-        os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))  # its signals are not this process's
+        os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))  # a child must not report its signals here
         threading.Thread(target=self._listen, name="tessera-interrupts", daemon=True).start()
 
     def _listen(self) -> None:
@@ -104,7 +104,7 @@ class _Interrupts:
                 try:
                     os.write(self._before, signals)
                 except OSError:
-                    pass  # its reader has gone
+                    pass  # nobody reads the pipe
             if signal.SIGINT in signals and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
                 self._abort_what_waits()
 
@@ -180,8 +180,8 @@ class ProcessGroup:
         self._check_backend(backend)
         self._handle = _l.Handle("process_group")
         self._used = threading.Lock()
-        self._patience_s = 0.0  # how long a thread waits for another one
-        self._calls = 0  # odd: a call is waiting
+        self._patience_s = 0.0  # how long a thread waits for another one to leave the group
+        self._calls = 0  # odd while a call waits
         self._error = _l.Error()
         self._error_address = c.addressof(self._error)
         _l.call("process_group_connect", self._runtime._handle.value, c.byref(options), self._handle.out)
@@ -196,7 +196,7 @@ class ProcessGroup:
             _interrupts.watch(self)
 
     def _check_backend(self, backend: str) -> None:
-        """One rank needs none, so that a wrong name would have no effect."""
+        """Checks the name of the transport for a group of one rank, which needs none and would accept any name."""
         if backend in ("auto", "local"):
             return
         known = [part["id"] for part in self._runtime.plugins() if part["kind"].startswith("tessera.collective/")]
@@ -204,21 +204,22 @@ class ProcessGroup:
             raise _l.NotFound(f'there is no backend "{backend}": {", ".join(sorted(known))} and auto are known')
 
     def _enter(self) -> None:
-        """This thread is in the group until it releases ``_used``: buffers for calls are there once."""
+        """Lets this thread into the group until it releases ``_used``. Only one thread may be in it, because there is
+        one set of buffers for calls."""
         if not self._used.acquire(True, self._patience_s):
             raise _l.FailedPrecondition(
                 "another thread is in this process group, or in a model over it: one thread at a time may use them"
             )
 
     def let_threads_wait(self) -> None:
-        """From now on threads take turns instead of being refused. They come in any order, so only a group of one rank
-        may do this."""
+        """Makes later threads wait for their turn instead of being refused. Their order is random, so only a group of
+        one rank may do this."""
         if self.world_size > 1:
             raise _l.FailedPrecondition("threads of several ranks would take turns in different orders")
         self._patience_s = 60.0
 
     def _wait(self, function: Any, *arguments: Any) -> None:
-        """A call that may wait for other ranks, of a thread that has entered."""
+        """Makes a call that may wait for other ranks. The thread must have entered."""
         self._calls += 1
         code = function(*arguments, self._error_address)
         self._calls += 1

@@ -1,4 +1,4 @@
-"""Sharders written in Python: how may a table be cut? (abi/sharder.h)"""
+"""Sharders written in Python: they say how a table may be split (abi/sharder.h)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KIND = "tessera.sharder/1"
 _PLACEMENTS = {"any_rank": 0, "one_host": 1, "in_host": 2, "every_rank": 3, "hosts": 4}
 _COMBINES = {"concat": 0, "sum": 1, "host_sum": 2, "replica": 3}
 _UNIMPLEMENTED = 12
-_WHEN_ASKED = 1  # a planner tries it for tables that name it
+_WHEN_ASKED = 1  # a planner tries the sharder only for tables that name it
 
 _i32, _u32, _i64 = c.c_int32, c.c_uint32, c.c_int64
 _Err = c.POINTER(_l.Error)
@@ -211,7 +211,7 @@ def _topology(raw: _Topology) -> RankTopology:
 
 
 def _array(tensor: Any, kind: type) -> np.ndarray:
-    """Over the library's memory, for the length of the call."""
+    """Returns an array over the library's memory, valid during the call."""
     size = tensor.contents.shape[0]
     if size == 0:
         return np.empty(0, kind)
@@ -231,7 +231,7 @@ def _offer(layout: Union[Layout, LayoutPart], sink: Any) -> None:
     raw = _Layout(c.sizeof(_Layout), 0, len(layout.parts), c.sizeof(_Part), row_sets, 0, parts, layout.cookie)
     error = _l.Error()
     code = sink.contents.add(c.addressof(sink.contents), c.addressof(raw), c.addressof(error))
-    if code not in (0, _UNIMPLEMENTED):  # what this library cannot run is passed over
+    if code not in (0, _UNIMPLEMENTED):  # a layout that this library cannot run is skipped
         _l.raise_error(code, error)
 
 

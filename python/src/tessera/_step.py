@@ -24,15 +24,15 @@ class Shard(NamedTuple):
     table: str
     rows: int
     cols: int
-    row: int  # the first one; of routed rows see Collection.shard_ids
+    row: int  # the first row; for routed rows, use Collection.shard_ids
     col: int
-    states: Tuple[str, ...]  # of the optimizer: "momentum1", ...
+    states: Tuple[str, ...]  # names of the optimizer's states: "momentum1", ...
 
 
 def next_rows(
     group: ProcessGroup, handle: _l.Handle, shard: Shard, weights: np.ndarray, states: Dict[str, np.ndarray]
 ) -> Iterator[Tuple[np.ndarray, np.ndarray, Dict[str, np.ndarray]]]:
-    """Copies the next rows of a shard and their ids, as many as fit in ``weights`` and ``states``."""
+    """Yields the rows of a shard with their ids, in blocks of as many as fit in ``weights`` and ``states``."""
     cursor, count, ids = c.c_uint64(), c.c_int64(), np.empty(len(weights), np.int64)
     tensors = [Tensor(array) for array in (ids, weights, *states.values())]
     pointers = (c.c_void_p * max(1, len(states)))(*[tensor.address for tensor in tensors[2:]])
@@ -60,13 +60,13 @@ class Step:
     def __init__(self, collection: Collection, handle: _l.Handle, inputs: Tuple[Any, ...], finished: bool) -> None:
         self._collection = collection
         self._handle = handle
-        self._inputs = inputs  # their memory is read again by backward
+        self._inputs = inputs  # backward reads their memory again
         self.output: Optional[np.ndarray] = None
         self.outputs: Dict[str, np.ndarray] = {}
         view = _l.DLTensor()
         if collection.kind == "bags":
             if _lib.tsr_step_output(handle.value, 0, c.addressof(view), None):
-                _l.call("step_output", handle.value, 0, c.byref(view))  # says what is wrong
+                _l.call("step_output", handle.value, 0, c.byref(view))  # raises the error
             self.output = view_of(view, handle)
         else:
             for i, name in enumerate(collection.outputs):

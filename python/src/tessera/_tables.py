@@ -28,7 +28,7 @@ class DataType(enum.Enum):
     FP32 = "FP32"
     FP16 = "FP16"
     BF16 = "BF16"
-    INT8 = "INT8"  # quantized tables, as the next two
+    INT8 = "INT8"  # for quantized tables, like the next two
     INT4 = "INT4"
     INT2 = "INT2"
 
@@ -168,7 +168,7 @@ def _ranks(ranks: Any, name: str = "ranks") -> List[int]:
 
 
 def _first_rank(host_index: int, local_world_size: Optional[int]) -> int:
-    """It stands for its whole host."""
+    """Returns the first rank of a host, which stands for the whole host."""
     _check.whole(host_index, "host_index", 0)
     if host_index == 0:
         return 0
@@ -247,7 +247,7 @@ class Plan:
         return self.report or self.json
 
     def _repr_html_(self) -> Optional[str]:
-        """The picture in a notebook: the values on each rank, as a box for each shard, and the tables."""
+        """Draws the plan in a notebook: the values on each rank, as a box for each shard, and the tables."""
         from ._pictures import plan_picture
 
         return plan_picture(self.to_dict())
@@ -279,7 +279,7 @@ def _check_table(table: Any, kind: str) -> None:
 
 
 def check_modules(modules: Any) -> None:
-    """Collections by path."""
+    """Raises ``InvalidArgument`` unless ``modules`` is a mapping from paths to modules."""
     _check.of_type(modules, Mapping, "modules", "a mapping from paths to tessera.Module")
     for path, module in modules.items():
         _check.of_type(module, Module, f'module "{path}"', "a tessera.Module")
@@ -349,7 +349,7 @@ def describe(
     optimizer: Optional[Optimizer] = None,
     **settings: Any,
 ) -> str:
-    """The description that the library takes (docs/c.md)."""
+    """Returns the description of modules that the library takes (docs/c.md)."""
     out: Dict[str, Any] = {"modules": []}
     for path, module in modules.items():
         tables = [_table_json(table, module.kind, constraints) for table in module.tables]

@@ -1,4 +1,4 @@
-"""The trainer of ``tessera train``, fed by a program's own data."""
+"""Runs the trainer of ``tessera train`` on a program's own data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ._pictures import Report
 from ._readers import ReaderComponent
 from ._runtime import ProcessGroup, Runtime
 
-_DATA, _TEST = "data", "test"  # what the reader of a program's own data is told as a path
+_DATA, _TEST = "data", "test"  # the paths under which the reader finds a program's own data
 _Watch = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_char_p)
 
 
@@ -38,7 +38,7 @@ def to_toml(config: Mapping[str, Any]) -> str:
 
 
 def _doubts(report: Mapping[str, Any]) -> List[str]:
-    """What ``tessera train`` says of a doubtful test."""
+    """Returns the warnings of ``tessera train`` about a doubtful test."""
     out = [
         f"test rows: {column}: {100 * count['unknown'] // count['ids']} % of the {count['ids']} ids were not in the "
         "vocabulary, so they all count as one: are these other data, or are they written in another way?"
@@ -95,8 +95,8 @@ def _toml(value: Any, name: str) -> str:
 
 
 class _Source:
-    """A program's own data, by the path that its reader is given. An iterator can be drained once: what was read is
-    kept for whoever opens it again."""
+    """A program's own data, by the paths that its reader gets. An iterator can be read only once, so its values are
+    kept in case it is opened again."""
 
     def __init__(self, data: Any, test: Any) -> None:
         self._data = {_DATA: data, _TEST: test}
@@ -233,19 +233,19 @@ def train(
         overrides += ['data.reader="python.data"', f'data.path="{_DATA}"']
         if test is not None:
             overrides += [f'data.test_path="{_TEST}"', 'data.test=""', "data.test_fraction=0.1"]
-    if max_steps == 0:  # which says "to the end" in C
+    if max_steps == 0:  # in C, 0 steps means to train to the end
         overrides.append("data.epochs=0")
     runtime = Runtime(_parts=parts)
     group = group or ProcessGroup(rank=0, world_size=1, runtime=runtime)
     raised: List[BaseException] = []
 
     def asked(user: Any, event: Optional[bytes]) -> int:
-        group._calls += 2  # it goes on: Ctrl-C ends it here, instead of the group
+        group._calls += 2  # shows that the call makes progress, so that Ctrl-C ends training here and not the group
         try:
             if max_steps == 0:
                 raise _l.InvalidArgument("max_steps=0 needs data that ends, but these rows arrive without end")
             return int(watch is not None and event is not None and watch(json.loads(event)) is True)
-        except BaseException as error:  # KeyboardInterrupt, too
+        except BaseException as error:  # includes KeyboardInterrupt
             raised.append(error)
             return 1
 
@@ -264,7 +264,7 @@ def train(
             _l.lib.tsr_train, runtime._handle.value, group._handle.value, c.addressof(options), c.addressof(report)
         )
     finally:
-        source.forget()  # the part stays for as long as the process
+        source.forget()  # frees the data, because the component lives as long as the process
         if raised:
             raise raised[0]
     out = Report(json.loads(_l.text(report)))

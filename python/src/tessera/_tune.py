@@ -30,11 +30,11 @@ DEFAULT_SPACES = (
     "table_defaults.optimizer.learning_rate=log:0.001..0.2",
     "dense_optimizer.learning_rate=log:0.0001..0.02",
 )
-WAIT_S = 0.2  # between two looks at a trial's metrics
+WAIT_S = 0.2  # time between two looks at a trial's metrics
 
 
 class Wrong(Exception):
-    """The command was used wrongly: one sentence."""
+    """Raised, with one sentence, if the command was used wrongly."""
 
 
 class Space:
@@ -64,7 +64,7 @@ class Space:
             raise Wrong(f"--space {text}: a logarithmic range must begin above 0")
 
     def of(self, trial: Any) -> str:
-        """A trial's value, as ``--set`` takes it."""
+        """Returns a trial's value, in the form that ``--set`` takes."""
         if self.choices:
             return trial.suggest_categorical(self.key, self.choices)
         if self.whole:
@@ -73,12 +73,12 @@ class Space:
 
 
 def metric_kind(name: str) -> str:
-    """``hit_rate`` of ``rank.hit_rate@10``."""
+    """Returns the kind of a metric: ``hit_rate`` for ``rank.hit_rate@10``."""
     return re.sub(r"[?@].*", "", name.rsplit(".", 1)[-1])
 
 
 def larger_is_better(name: str) -> bool:
-    """Of a metric of a validation; ``Wrong``: it has no known direction."""
+    """True if larger values of the metric are better. Raises ``Wrong`` if its direction is not known."""
     kind = metric_kind(name)
     if kind not in LARGER_IS_BETTER + SMALLER_IS_BETTER:
         raise Wrong(f"--metric {name}: only {', '.join(LARGER_IS_BETTER + SMALLER_IS_BETTER)} can be tuned for")
@@ -86,13 +86,13 @@ def larger_is_better(name: str) -> bool:
 
 
 class Validations:
-    """The lines of a run's ``report.metrics`` that have a validation, as they come."""
+    """Reads the validations from a run's ``report.metrics`` file while the run writes it."""
 
     def __init__(self, path: str) -> None:
         self._path, self._at = path, 0
 
     def new(self) -> List[Dict[str, float]]:
-        """The metrics of validations since the last call."""
+        """Returns the metrics of validations since the last call."""
         out = []
         try:
             with open(self._path, encoding="utf-8") as file:
@@ -136,7 +136,7 @@ class Tuning:
         return hashlib.sha256("\0".join(words).encode()).hexdigest()
 
     def open(self) -> None:
-        """Opens or begins the study; ``Wrong``: the file has trials of another job."""
+        """Opens or begins the study. Raises ``Wrong`` if the file has trials of another job."""
         optuna, options = self._optuna, self._options
         try:
             journal = optuna.storages.journal.JournalFileBackend
@@ -144,10 +144,10 @@ class Tuning:
             journal = optuna.storages.JournalFileStorage
         storage = optuna.storages.JournalStorage(journal(options.storage))
         self.study = self._begin(storage)
-        if not finished(self.study):  # a search without a trial keeps nothing, not even its metric's direction
+        if not finished(self.study):  # without a finished trial, the study starts anew, perhaps with another metric
             optuna.delete_study(study_name="tessera", storage=storage)
             self.study = self._begin(storage)
-        # A search that goes on must not draw what it has drawn before.
+        # A continued search must not draw the same settings again.
         self.study.sampler = optuna.samplers.TPESampler(seed=options.seed + len(self.study.trials))
         fingerprint = self._fingerprint()
         before = self.study.user_attrs.get("fingerprint")
@@ -160,7 +160,7 @@ class Tuning:
             )
 
     def _begin(self, storage: Any) -> Any:
-        """The study in this storage, or a new one."""
+        """Returns the study in this storage, or a new one."""
         pruner = self._optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=2)
         maximize = larger_is_better(self.metric) if self.metric else True
         return self._optuna.create_study(
@@ -246,19 +246,19 @@ class Tuning:
         print(f"trial {trial.number + 1}: {self.metric} {score:.5f}  {words}", flush=True)
 
     def end(self) -> None:
-        """Ends what still runs, after an interruption."""
+        """Ends the runs that are still going, after an interruption."""
         with self._lock:
             for process in self._running:
                 process.terminate()
 
 
 def finished(study: Any) -> List[Any]:
-    """The trials that ended, also early."""
+    """Returns the trials that ended, including those that ended early."""
     return [trial for trial in study.trials if trial.state.name in ("COMPLETE", "PRUNED")]
 
 
 def dots(trials: List[Any], x: str, values: List[float], metric: str, log: bool) -> Dict[str, Any]:
-    """A chart of scores over the trials or over a parameter: a point for each trial."""
+    """Returns a chart of scores over the trials or over a parameter, with a point for each trial."""
     series = []
     for name, state in (("finished", "COMPLETE"), ("ended early", "PRUNED")):
         own = [(value, t) for value, t in zip(values, trials) if t.state.name == state]
@@ -273,7 +273,7 @@ def dots(trials: List[Any], x: str, values: List[float], metric: str, log: bool)
 
 
 def page_parts(study: Any, metric: str, spaces: List[Space]) -> List[Dict[str, Any]]:
-    """The trials as parts of a page."""
+    """Returns the trials as parts of a page."""
     trials = [t for t in finished(study) if t.value is not None and math.isfinite(t.value)]
     best = sorted(trials, key=lambda t: t.value, reverse=larger_is_better(metric))
     facts = [[f"best {metric}, in trial {t.number + 1}", t.value] for t in best[:1]]
@@ -292,7 +292,7 @@ def page_parts(study: Any, metric: str, spaces: List[Space]) -> List[Dict[str, A
 
 
 def check_files(options: argparse.Namespace) -> None:
-    """``Wrong``: a file of the command cannot be written, which is better said before the first trial."""
+    """Raises ``Wrong`` if a file of the command cannot be written, before the first trial."""
     for name in ("storage", "html"):
         path = getattr(options, name)
         folder = os.path.dirname(path) or "."
@@ -301,14 +301,14 @@ def check_files(options: argparse.Namespace) -> None:
         if os.path.isdir(path):
             raise Wrong(f"--{name} {path}: this is a directory, not a file")
     if os.path.exists(options.storage):
-        with open(options.storage, "rb") as file:  # Optuna would add lines to any file
+        with open(options.storage, "rb") as file:  # Optuna would append to any file
             first = file.readline()
         if first and b'"op_code"' not in first:
             raise Wrong(f"--storage {options.storage}: this is no file of trials of tessera tune")
 
 
 def page_text(options: argparse.Namespace, parts: List[Dict[str, Any]]) -> str:
-    """The page; ``Wrong``: the program was installed without what pages are made from."""
+    """Returns the page. Raises ``Wrong`` if the files for pages are not installed."""
     page = runpy.run_path(os.path.join(os.path.dirname(__file__), "_page.py"))["page"]
     text = page(os.path.dirname(os.path.dirname(options.program)), "tessera tune", parts)
     if text is None:
@@ -317,7 +317,7 @@ def page_text(options: argparse.Namespace, parts: List[Dict[str, Any]]) -> str:
 
 
 def parsed(words: List[str]) -> argparse.Namespace:
-    """The words of ``tessera tune``, which has checked their names."""
+    """Parses the words of ``tessera tune``, which has checked the names of options."""
     parser = argparse.ArgumentParser(prog="tessera tune")
     parser.add_argument("--program", required=True)
     parser.add_argument("--trials", type=int, default=40)
@@ -335,7 +335,7 @@ def parsed(words: List[str]) -> argparse.Namespace:
 
 
 def tune(options: argparse.Namespace) -> int:
-    """Searches, and prints the best settings; the exit status."""
+    """Searches, and prints the best settings. Returns the exit status."""
     try:
         import optuna
     except ImportError:
@@ -375,7 +375,7 @@ def tune(options: argparse.Namespace) -> int:
 
 
 def main(words: List[str]) -> int:
-    """What ``tessera tune`` starts; the exit status."""
+    """The entry that ``tessera tune`` starts. Returns the exit status."""
     try:
         return tune(parsed(words))
     except Wrong as error:

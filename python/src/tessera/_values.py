@@ -1,5 +1,5 @@
-"""Values of a program's own data in the library's form: floats, int64 or text, one value or a list for each row. They
-are made from NumPy arrays and lists."""
+"""Converts a program's values to the library's form: floats, int64 or text, with one value or a list for each row. The
+values come as NumPy arrays and lists."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LARGEST = float(np.finfo(np.float32).max)
 
 
 class RefusedValue(ValueError):
-    """A value that is refused. row: its row in the column, from 0; None: the error is not about a single row."""
+    """Raised if a value is refused. row: its row in the column, from 0; None if the error is not about a single row."""
 
     def __init__(self, sentence: str, row: Optional[int] = None) -> None:
         super().__init__(sentence)
@@ -42,23 +42,23 @@ class Column:
     unit: Optional[str] = None
 
     def count(self) -> int:
-        """The number of values."""
+        """Returns the number of values."""
         return len(self.values) if self.texts is None else len(self.texts) - 1
 
     def rows(self) -> int:
-        """The number of rows: of lists if there are any, otherwise of values."""
+        """Returns the number of rows: of lists if there are any, otherwise of values."""
         return self.count() if self.lists is None else len(self.lists) - 1
 
     def row_of(self, value: int) -> int:
-        """The row of a value."""
+        """Returns the row of the value with this index."""
         return value if self.lists is None else int(np.searchsorted(self.lists, value, "right")) - 1
 
     def bytes(self) -> int:
-        """The size of all arrays."""
+        """Returns the bytes of all arrays."""
         return sum(a.nbytes for a in (self.values, self.texts, self.lists, self.present, self.weights) if a is not None)
 
     def words(self) -> List[bytes]:
-        """The texts, one by one."""
+        """Returns the texts as a list."""
         raw, at = self.values.tobytes(), self.texts.tolist()
         return [raw[begin:end] for begin, end in zip(at, at[1:])]
 
@@ -71,12 +71,12 @@ def offsets(lengths: Sequence[int]) -> np.ndarray:
 
 
 def text_column(words: Sequence[bytes], **more: Any) -> Column:
-    """A column of texts."""
+    """Makes a column of texts."""
     return Column(TEXT, np.frombuffer(b"".join(words), np.uint8), offsets([len(w) for w in words]), **more)
 
 
 def refused_column(error: Exception, rows: int, lists: bool = False) -> Column:
-    """A column whose values could not be read: ``error`` is raised if it is used. lists: its rows are lists."""
+    """Makes a column whose values could not be read; using it raises ``error``. lists: True if its rows are lists."""
     texts, ends = np.zeros(1 if lists else rows + 1, np.int64), np.zeros(rows + 1, np.int64) if lists else None
     return Column(TEXT, np.zeros(0, np.uint8), texts, ends, refused=error)
 
@@ -87,7 +87,7 @@ def none_column(rows: int) -> Column:
 
 
 def taken(column: Column, index: np.ndarray) -> Column:
-    """Returns the values at these positions of a column without lists."""
+    """Returns a column with the values at these positions of a column without lists."""
     present = None if column.present is None else column.present[index]
     if column.texts is None:
         return replace(column, values=column.values[index], present=present)
@@ -101,14 +101,14 @@ def taken(column: Column, index: np.ndarray) -> Column:
 
 
 def column_of(value: Any) -> Column:
-    """A column from an array or a list. Items are numbers, truth values, decimals, dates and times, texts, lists of
-    these, and mappings from these to weights or lists of such pairs; None is a row without a value. If rows have values
-    of different types, each keeps its own word."""
+    """Makes a column from an array or a list. Items are numbers, truth values, decimals, dates and times, texts, lists
+    of these, and mappings from these to weights or lists of pairs (value, weight); None is a row without a value. If
+    rows have values of different types, each value becomes the word of its own type."""
     if not isinstance(value, (np.ndarray, list, tuple)):
         kind = getattr(value, "dtype", None)
-        if hasattr(kind, "tz") and hasattr(kind, "unit"):  # pandas' times of a zone, in UTC
+        if hasattr(kind, "tz") and hasattr(kind, "unit"):  # pandas' times with a zone, converted to UTC
             value = np.asarray(value, f"datetime64[{kind.unit}]")
-        else:  # whole numbers with pandas' NA, too, without a way over floats
+        else:  # this includes pandas' whole numbers with NA, which must not become floats
             value = np.asarray(value, object if hasattr(kind, "na_value") else None)
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in "fiubmMOUS" or value.ndim not in (1, 2):
@@ -137,7 +137,7 @@ def column_of(value: Any) -> Column:
     if column.count() == 0:
         return none_column(len(value))
     present = ~absent
-    if column.texts is not None:  # nothing has an empty text
+    if column.texts is not None:  # a missing value has an empty text
         lengths = np.zeros(len(value), np.int64)
         lengths[present] = np.diff(column.texts)
         out = replace(column, texts=offsets(lengths))
@@ -173,7 +173,7 @@ def is_nothing(value: Any) -> bool:
 
 
 def _of_rows(array: np.ndarray) -> Column:
-    """Each row of a matrix is a list."""
+    """Makes a column of lists from a matrix: each row is a list."""
     column = column_of(np.ascontiguousarray(array).reshape(-1))
     width = array.shape[1]
     lists = np.arange(len(array) + 1, dtype=np.int64) * width
@@ -181,8 +181,8 @@ def _of_rows(array: np.ndarray) -> Column:
 
 
 def as_lists(column: Column, lists: np.ndarray) -> Column:
-    """Returns the column with lists of values: ``lists[i]`` is the begin of row i. A missing value inside of a list is
-    refused."""
+    """Returns the column with its values grouped to lists; ``lists[i]`` is the index of row i's first value. A missing
+    value inside a list is refused."""
     if column.present is not None and not column.present.all():
         first = int(np.argmin(column.present))
         raise RefusedValue(NOTHING_INSIDE, int(np.searchsorted(lists, first, "right")) - 1)
@@ -201,7 +201,7 @@ def _of_lists(rows: Sequence[Any]) -> Column:
 
 
 def _of_weighted(rows: Sequence[Any]) -> Column:
-    """A column from lists of pairs: a value and its weight."""
+    """Makes a column from lists of pairs (value, weight)."""
     pairs = [pair for row in rows for pair in row]
     if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
         raise TypeError("a list with weights has only pairs of a value and its weight")
@@ -209,7 +209,7 @@ def _of_weighted(rows: Sequence[Any]) -> Column:
 
 
 def with_weights(column: Column, weights: Any) -> Column:
-    """The column with a weight for each value, which must be finite."""
+    """Gives the column a weight for each value. Weights must be finite."""
     try:
         column.weights = np.ascontiguousarray(weights, np.float64)
     except (TypeError, ValueError):
@@ -224,7 +224,7 @@ def with_weights(column: Column, weights: Any) -> Column:
 
 
 def of_numbers(array: np.ndarray) -> Column:
-    """A column from a flat array; NaN and infinity are missing values."""
+    """Makes a column from a flat array. NaN and infinity are missing values."""
     if array.dtype.kind == "b":
         return Column(INT64, array.astype(np.int64), unit="bool")
     if array.dtype.kind == "u" and array.dtype.itemsize == 8:
@@ -239,12 +239,12 @@ def of_numbers(array: np.ndarray) -> Column:
 
 
 def of_seconds(ticks: np.ndarray, none: np.ndarray, per_second: int, seconds: int = 1) -> Column:
-    """Durations, of which ``per_second`` ticks are ``seconds``: numbers of seconds, whatever unit they came in."""
+    """Makes a column of seconds from durations. ``per_second`` ticks are ``seconds`` seconds."""
     return of_numbers(np.where(none, np.nan, ticks.astype(np.float64) * seconds / per_second))
 
 
 def _ticks(unit: str, count: int) -> Tuple[int, int]:
-    """How many ticks of a unit of NumPy's durations are how many seconds."""
+    """Returns (n, s) such that n ticks of a unit of NumPy's durations are s seconds."""
     parts = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9, "ps": 10**12, "fs": 10**15, "as": 10**18}
     if unit in parts:
         return parts[unit], count
@@ -286,10 +286,10 @@ def _kind_of(value: Any) -> str:
 
 
 def _of_objects(values: List[Any]) -> Column:
-    """A column from values, none of which is missing."""
+    """Makes a column from values, none of which is missing."""
     kinds = {kind: _kind_of(next(v for v in values if type(v) is kind)) for kind in dict.fromkeys(map(type, values))}
     if any(kind.startswith(("datetime64", "timedelta64")) for kind in kinds.values()):
-        groups = [_kind_of(value) for value in values]  # they differ in their units, too
+        groups = [_kind_of(value) for value in values]  # values of one type may have different units
     elif len(set(kinds.values())) == 1:
         return _of_kind(next(iter(kinds.values())), values)
     elif set(kinds.values()) == {"int", "float"} and all(abs(v) <= 2**53 for v in values if kinds[type(v)] == "int"):
@@ -298,7 +298,7 @@ def _of_objects(values: List[Any]) -> Column:
         groups = [kinds[type(value)] for value in values]
     if len(set(groups)) == 1:
         return _of_kind(groups[0], values)
-    from ._wanted import with_words  # which needs what stands here
+    from ._wanted import with_words  # imported here, because that module imports this one
 
     words, there = [b""] * len(values), np.ones(len(values), np.uint8)
     for group in dict.fromkeys(groups):
@@ -329,12 +329,13 @@ def _of_kind(kind: str, values: List[Any]) -> Column:
     if kind == "time":
         us = [((v.hour * 60 + v.minute) * 60 + v.second) * 10**6 + v.microsecond for v in values]
         return Column(INT64, np.array(us, np.int64), unit="time:us")
-    if kind not in ("datetime", "timedelta"):  # NumPy's
+    if kind not in ("datetime", "timedelta"):  # these are NumPy's times
         return _of_times(np.array(values))
     spans = values if kind == "timedelta" else [
         (v.astimezone(_UTC).replace(tzinfo=None) if v.tzinfo else v) - _EPOCH for v in values
     ]  # fmt: skip
-    ns = [getattr(v, "nanosecond" if kind == "datetime" else "nanoseconds", 0) for v in values]  # pandas has them
+    # Only pandas' values have nanoseconds.
+    ns = [getattr(v, "nanosecond" if kind == "datetime" else "nanoseconds", 0) for v in values]
     us = [datetime.timedelta(s.days, s.seconds, s.microseconds) // _US for s in spans]
     per_us, unit = (1000, "ns") if any(ns) else (1, "us")
     ticks = np.array([per_us * u + (n if per_us > 1 else 0) for u, n in zip(us, ns)], np.int64)

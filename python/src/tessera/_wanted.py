@@ -37,7 +37,7 @@ _MISSING = frozenset(
 )
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
-# Lists as programs print them around the brackets, and items of them: array([3, 17], dtype=int64), np.int64(3).
+# The words that programs print around lists and items: array([3, 17], dtype=int64), np.int64(3).
 _WRAPPED = re.compile(rb"(?:(?:np\.|numpy\.)?array|deque|frozenset|set|tuple|list|List|Array|Seq|Set|Vector|c|Series|"
                       rb"WrappedArray|ArraySeq|ArrayBuffer)\((.*)\)", re.S)  # fmt: skip
 _LISTED = re.compile(rb"([\[{(].*[\]})])(?:\s*,\s*\w+\s*=.*)?", re.S)
@@ -62,7 +62,7 @@ def wanted_as(column: Column, type: int, is_list: bool, separator: str, weight_s
         return with_words(column)
     if column.type == TEXT:
         column = _parsed(column, type)
-    if column.present is not None:  # whatever a null hides
+    if column.present is not None:  # a missing value may have any bits, so they are set to 0
         column = replace(column, values=np.where(column.present, column.values, column.values.dtype.type(0)))
     return _whole(column) if type == INT64 else _floats(column, type)
 
@@ -92,7 +92,7 @@ def with_words(column: Column) -> Column:
 
 
 def _words(values: np.ndarray, unit: Optional[str]) -> Tuple[np.ndarray, np.ndarray]:
-    """Lines of words, and where each ends."""
+    """Returns the words of the values as lines, and the end of each line."""
     text, tensor = c.c_void_p(), Tensor(values)
     _l.call("words", tensor.address, unit and unit.encode(), c.byref(text))
     raw = np.frombuffer(_l.text_bytes(text), np.uint8)
@@ -133,7 +133,7 @@ def _whole(column: Column) -> Column:
 
 
 def _parsed(column: Column, type: int) -> Column:
-    """Numbers out of texts. What programs write where there is nothing is missing."""
+    """Parses texts as numbers. Words that programs write for a missing value, such as "nan", count as missing."""
     words, present = column.words(), np.ones(column.count(), np.uint8)
     if column.present is not None:
         present = column.present.copy()
@@ -173,13 +173,13 @@ def _seen(column: Column) -> Any:
 
 
 def _alone(column: Column) -> Column:
-    """Lists of one value, or of none."""
+    """Makes each value a list of one value, and each missing value an empty list."""
     has = np.ones(column.count(), np.int64) if column.present is None else column.present.astype(np.int64)
     return replace(column, values=column.values[_seen(column)], lists=offsets(has), present=None)
 
 
 def _split(column: Column, separator: str) -> Column:
-    """Lists out of texts: by the separator, or as Python, NumPy and JSON print them."""
+    """Parses texts as lists, which have a separator or are printed as by Python, NumPy or JSON."""
     rows = []
     for i, word in enumerate(column.words()):
         try:
@@ -214,7 +214,7 @@ def _shown(word: bytes) -> str:
 
 
 def _printed(word: bytes) -> List[bytes]:
-    """The items of a list in brackets. Numbers keep their digits; a mapping's values are weights after a colon."""
+    """Returns the items of a list in brackets. Numbers keep their digits. An item of a mapping is "key:weight"."""
     text = _NAMED_ITEM.sub(r"\1", word.decode("utf-8", "surrogateescape"))
     try:
         value = json.loads(text, parse_int=_Digits, parse_float=_Digits, parse_constant=lambda name: None)
@@ -234,11 +234,11 @@ def _printed(word: bytes) -> List[bytes]:
 
 
 class _Digits(str):
-    """A number of JSON, as it is written."""
+    """A number in JSON, with the digits as written."""
 
 
 def _weighed(column: Column, separator: str) -> Column:
-    """Lists of texts "17:0.5", as lists of "17" that have weights."""
+    """Turns lists of texts like "17:0.5" into lists of "17" with weights."""
     parts = [word.decode().rpartition(separator) for word in column.words()]
     lacking = next((i for i, (_, found, _) in enumerate(parts) if not found), None)
     if lacking is not None:
