@@ -23,7 +23,7 @@ _OPTIONS = frozenset("padding_idx max_norm norm_type scale_grad_by_freq sparse m
 
 
 class _Adopted:
-    """What a model may ask of the module that was replaced."""
+    """The attributes and methods that PyTorch's modules have and a model may use."""
 
     def __getattr__(self, name: str) -> Any:
         theirs = self.__dict__.get("_adopted")
@@ -34,7 +34,7 @@ class _Adopted:
             raise NotImplementedError(
                 f"{name} of an adopted module cannot be changed: release() the model, change it, and adopt it again"
             )
-        if name == "weight":  # the next lookup takes it over
+        if name == "weight":  # the next lookup copies it into the table
             self._places()._modules[self._configs[0].name].weight = value  # type: ignore[attr-defined]
         else:
             super().__setattr__(name, value)
@@ -107,7 +107,7 @@ class AdoptedEmbeddingBag(_Adopted, EmbeddingBagCollection):
         elif not self.__dict__["_adopted"].include_last_offset:
             offsets = torch.cat([offsets, torch.tensor([input.numel()], dtype=offsets.dtype)])
         self._limit_norms(input)
-        if self.padding_idx is not None:  # it is in no bag
+        if self.padding_idx is not None:  # bags leave out this id
             if not _ops.wanted() and offsets.numel() and offsets[0] != 0:
                 raise ValueError(f"offsets begin at {int(offsets[0])}: they begin at 0")
             stays = input != self.padding_idx
@@ -132,21 +132,21 @@ class AdoptedEmbedding(_Adopted, EmbeddingCollection):
         looked_up = ids if stays is None else ids[stays]
         features = KeyedJaggedTensor([name], looked_up, lengths=torch.tensor([looked_up.numel()]))
         rows = super().forward(features)[name].values()
-        if stays is not None:  # its row is given, and gets no gradient
+        if stays is not None:  # ids equal to padding_idx get a copy of the row, without a gradient
             row = self._row(padding).to(rows.dtype)
             place = torch.cumsum(stays, 0) - stays.long()
             rows = torch.where(stays[:, None], torch.cat([rows, row])[place], row)
         return rows.reshape(*input.shape, rows.shape[-1])
 
     def _row(self, at: int) -> Tensor:
-        """A row as it is."""
+        """Returns the current row ``at``, float32 [1, dim]."""
         if self.core._group.world_size == 1:
             return self.weight.detach()[at : at + 1].float()
         return torch.from_numpy(self.core.weight(self._configs[0].name, at, 1))
 
 
 def _check(module: nn.Module, path: str) -> None:
-    """Refuses what would be lost if the module were replaced."""
+    """Refuses a module with options, hooks or a forward that its replacement would not have."""
     plain = nn.EmbeddingBag if isinstance(module, nn.EmbeddingBag) else nn.Embedding
     if type(module).forward is not plain.forward or type(module).__call__ is not plain.__call__:
         raise NotImplementedError(
@@ -178,12 +178,13 @@ class _Found:
 
     module: nn.Module
     paths: List[str]
-    make: Callable[[], Embeddings]  # of tables on the meta device
-    weights: Dict[str, nn.Parameter]  # by table
+    make: Callable[[], Embeddings]  # makes the replacement, with tables on the meta device
+    weights: Dict[str, nn.Parameter]  # by table name
 
 
 def _counterpart(module: nn.Module, paths: List[str]) -> Optional[_Found]:
-    """Ours for a module; None: it has no tables of its own. PyTorch's have one, named by the path."""
+    """Returns the replacement for a module, or None if it has no tables of its own. An ``nn.EmbeddingBag`` or
+    ``nn.Embedding`` has one table, which is named after the first path."""
     path = paths[0]
     name = path.replace(".", "_")
     if isinstance(module, (Embeddings, Rows)):
@@ -219,7 +220,7 @@ def _config(kind: Any, theirs: Any, **more: Any) -> Any:
 
 
 def _all_found(model: nn.Module) -> List[_Found]:
-    """All modules of a model to be replaced, each once, with all of its paths."""
+    """Returns the modules of a model that are to be replaced, each once, with all of its paths."""
     paths: Dict[int, List[str]] = {}
     for path, module in model.named_modules(remove_duplicate=False):
         paths.setdefault(id(module), []).append(path)
@@ -238,7 +239,7 @@ def _all_found(model: nn.Module) -> List[_Found]:
 
 
 def _tied(model: nn.Module, found: List[_Found]) -> Dict[int, List[str]]:
-    """The other places of weights that several modules have, by the weight's id."""
+    """Returns, by the id of a table's weight, the names under which modules that are not replaced have it too."""
     own = {id(part) for each in found for part in each.module.modules()}
     weights = {id(weight) for each in found for weight in each.weights.values()}
     out: Dict[int, List[str]] = {}
@@ -250,7 +251,7 @@ def _tied(model: nn.Module, found: List[_Found]) -> Dict[int, List[str]]:
 
 
 def _one_of_each_weight(found: List[_Found]) -> List[_Found]:
-    """Two modules of one weight become one, if they do the same."""
+    """Merges modules that share a weight, and refuses those whose types or options differ."""
     by_weight: Dict[int, _Found] = {}
     out = []
     for each in found:
@@ -316,7 +317,7 @@ def adopt(model: nn.Module, optimizer: Optional[Optimizer], plan: Optional[Any] 
 
 
 def _made(each: _Found, optimizer: Optional[Optimizer], tied: Dict[int, List[str]]) -> Embeddings:
-    """The collection that replaces a module, with its parameters."""
+    """Makes the collection that replaces a module. Its parameters are the module's."""
     ours = each.make()
     ours._optimizers = [None if id(each.weights[c.name]) in tied else optimizer for c in ours._configs]
     for table, weight in each.weights.items():
@@ -325,7 +326,7 @@ def _made(each: _Found, optimizer: Optional[Optimizer], tied: Dict[int, List[str
     ours._make_core(0)
     dtypes = {weight.dtype for weight in each.weights.values()}
     if isinstance(ours, _Adopted) and len(dtypes) == 1:
-        ours._dtype = dtypes.pop()  # as PyTorch's modules give rows
+        ours._dtype = dtypes.pop()  # PyTorch's modules return rows in the type of their weight
     ours.train(each.module.training)
     ours.__dict__["_adopted"] = each.module
     return ours

@@ -44,7 +44,7 @@ class NoWait(Awaitable[Result]):
 
 
 class LazyAwaitable(Awaitable[Result]):
-    """Waits when the result is first used: by a function of PyTorch, an attribute, or an operator."""
+    """Waits when the result is first used by a function of PyTorch, an attribute or an operator."""
 
     def __init__(self) -> None:
         super().__init__()

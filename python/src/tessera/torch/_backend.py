@@ -25,7 +25,7 @@ from ._point_to_point import PointToPoint
 NAME = "tessera"
 _LONGEST_S = 24 * 3600.0
 
-# Types that transports concatenate, and the types as which others are summed.
+# The types that transports reduce, and for each other type the one in which it is reduced.
 _PLAIN = {torch.float32, torch.float64, torch.int32, torch.int64}
 _WIDER = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.bool: torch.int32,
           torch.uint8: torch.int32, torch.int8: torch.int32, torch.int16: torch.int32}  # fmt: skip
@@ -53,8 +53,8 @@ def _checked(tensor: Tensor) -> Tensor:
 
 
 def _bytes(tensor: Tensor) -> np.ndarray:
-    """The memory of a contiguous tensor, whatever its type."""
-    flat = tensor.as_strided((tensor.numel(),), (1,))  # a stride of one element may be any, which view() does not take
+    """Returns the memory of a contiguous tensor of any type as bytes."""
+    flat = tensor.as_strided((tensor.numel(),), (1,))  # view() refuses some strides of a tensor with one element
     return flat.view(torch.uint8).numpy()
 
 
@@ -63,7 +63,7 @@ def _sent(tensor: Tensor) -> np.ndarray:
 
 
 def _received(tensor: Tensor, fill: Callable[[np.ndarray], Any]) -> None:
-    """Has ``fill`` write a tensor's bytes."""
+    """Calls ``fill`` with an array for a tensor's bytes, which it writes."""
     tensor = _checked(tensor)
     memory = tensor if tensor.is_contiguous() else torch.empty_like(tensor, memory_format=torch.contiguous_format)
     fill(_bytes(memory))
@@ -86,7 +86,7 @@ def own_address(towards: str, port: int) -> str:
 
 
 def _meet(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroup:
-    """The ranks of a PyTorch store, on a port of their own. Rank 0 says where."""
+    """Makes a process group of the ranks of a PyTorch store. Rank 0 chooses a free port and puts its address there."""
     if rank == 0:
         address = own_address(os.environ.get("MASTER_ADDR", "127.0.0.1"), int(os.environ.get("MASTER_PORT", 29500)))
         with socket.socket() as probe:
@@ -96,7 +96,7 @@ def _meet(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroup:
     address, port, token = json.loads(store.get("tessera"))
     local = {}
     everybody = size == int(os.environ.get("WORLD_SIZE", 0)) and rank == int(os.environ.get("RANK", -1))
-    if everybody and "LOCAL_RANK" in os.environ:  # as they were launched
+    if everybody and "LOCAL_RANK" in os.environ:  # the launcher's values are about a group of all processes
         local["local_rank"] = int(os.environ["LOCAL_RANK"])
         local["local_world_size"] = int(os.environ.get("LOCAL_WORLD_SIZE", 0))
     seconds = min(timeout.total_seconds(), _LONGEST_S)
@@ -127,20 +127,20 @@ class TesseraProcessGroup(dist.ProcessGroup):
         return self._size
 
     def _get_backend(self, device: Any) -> TesseraProcessGroup:
-        """The backend for a device: this is both. PyTorch asks whether there is one for others."""
+        """Returns the backend for a device: this object is the group and its backend. PyTorch also asks about other
+        devices, for which it raises ``RuntimeError``."""
         if torch.device(device).type != "cpu":
             raise RuntimeError(f"the backend {NAME} has tensors on the cpu, and none on {device}")
         return self
 
     @property
     def _device_types(self) -> List[torch.device]:
-        """None while PyTorch makes the group: 2.15 has groups with devices recorded through a C++ backend in them."""
+        """Returns the CPU, or an empty list until PyTorch has made the group: 2.15 would look for a C++ backend."""
         return [torch.device("cpu")] if self in dist.distributed_c10d._world.pg_map else []
 
-    supports_splitting = False  # split_group() says so; there is new_group()
+    supports_splitting = False  # split_group() then refuses; programs use new_group()
 
-    # Meshes of devices look groups up by name. PyTorch keeps the name in a backend inside a group, and this class is
-    # both.
+    # Device meshes look groups up by name. PyTorch keeps the name in the backend of a group, which is this object.
     @property
     def group_name(self) -> str:
         """The name under which PyTorch finds the group."""
@@ -163,7 +163,8 @@ class TesseraProcessGroup(dist.ProcessGroup):
     # ---- reductions
 
     def _reduced(self, tensor: Tensor, op: Any, exchange: Callable[[np.ndarray, str], Tensor]) -> Tensor:
-        """``exchange`` of the tensor as a type that the transports reduce; the result in the tensor's type."""
+        """Calls ``exchange`` with the tensor in a type that the transports reduce. Returns the result in the tensor's
+        own type."""
         kind = _operation(op)
         taken = tensor.dtype in _PLAIN or tensor.dtype in _WIDER
         if not taken or (kind in _OF_BITS and tensor.is_floating_point()):
@@ -176,7 +177,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
         if tensor.layout is torch.sparse_coo and tensor.is_cpu and _operation(op) in ("sum", "avg"):
             return self._add_sparse(tensor, _operation(op) == "avg")
         tensor = _checked(tensor)
-        if tensor.dtype in _PLAIN and op == dist.ReduceOp.SUM and tensor.is_contiguous():  # as DDP calls it
+        if tensor.dtype in _PLAIN and op == dist.ReduceOp.SUM and tensor.is_contiguous():  # DDP does this
             return self.group.all_reduce(tensor.numpy())
 
         def exchange(array: np.ndarray, kind: str) -> Tensor:
@@ -190,7 +191,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
             tensor.copy_(out)
 
     def _add_sparse(self, tensor: Tensor, mean: bool) -> None:
-        """All ranks' rows of a sparse tensor, in place: gradients of ``nn.Embedding(sparse=True)``."""
+        """Sums or averages a sparse tensor over all ranks, in place: a gradient of ``nn.Embedding(sparse=True)``."""
         own = tensor.coalesce()
         counts = self.group.all_gather(np.array([own._nnz()])).reshape(-1).tolist()
 
@@ -299,9 +300,9 @@ class TesseraProcessGroup(dist.ProcessGroup):
     # ---- pieces
 
     def _exchange(self, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
-        """inputs[r] goes to rank r, outputs[r] comes from it; of any length, empty ones too."""
+        """Sends inputs[r] to rank r, and receives outputs[r] from it. Tensors may have any length, also 0."""
         own, into = inputs[self._rank], outputs[self._rank]
-        if own.numel() != into.numel() or own.dtype != into.dtype:  # said before the other ranks take part
+        if own.numel() != into.numel() or own.dtype != into.dtype:  # raised before anything is sent
             raise ValueError(
                 f"rank {self._rank} has {own.numel()} values of {own.dtype} for itself, and room for {into.numel()} of "
                 f"{into.dtype}: the two must agree"

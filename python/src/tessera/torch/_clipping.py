@@ -15,7 +15,8 @@ from . import _weights
 
 
 def _shards(gradients: Sequence[Tensor]) -> Tuple[List[Tensor], List[Tensor], Any]:
-    """The gradients that other ranks have other parts of, those that all ranks have alike, and the ranks."""
+    """Splits gradients into those of sharded tables and those that are equal on all ranks. Also returns the tables'
+    process group, or None if no gradient is of a sharded table."""
     own, group = set(), None
     for parameter, (found, table) in _weights.known():
         planned = getattr(found, "_planned", {}).get(table)
@@ -27,14 +28,14 @@ def _shards(gradients: Sequence[Tensor]) -> Tuple[List[Tensor], List[Tensor], An
 
 
 def _over_ranks(norm: Tensor, kind: float, group: Any) -> float:
-    """The norm of all ranks' parts, of this rank's."""
+    """Returns the norm over all ranks' parts, given this rank's norm. kind: the p of the p-norm. Collective."""
     total = np.array([float(norm) if math.isinf(kind) else float(norm) ** kind], np.float32)
     group.all_reduce(total, "max" if math.isinf(kind) else "sum")
     return float(total[0]) if math.isinf(kind) else float(total[0]) ** (1 / kind)
 
 
 def _refuse() -> None:
-    """The same for a PyTorch whose clip_grad_norm_ is one function: gradients of shards are refused."""
+    """Lets clip_grad_norm_ refuse gradients of shards, for a PyTorch that has no separate function for the norm."""
     plain = clip_grad.clip_grad_norm_
 
     @functools.wraps(plain)

@@ -69,7 +69,7 @@ def _value(kind: Any) -> str:
 
 
 def stored_dtype(config: Any) -> torch.dtype:
-    """How a table's rows are stored."""
+    """Returns the type in which a table's rows are stored."""
     return _STORED.get(_value(config.data_type), torch.float32)
 
 

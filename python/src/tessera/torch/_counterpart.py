@@ -60,7 +60,7 @@ _ABSENT = {
 }
 _REASONS = {name: instead for names, instead in _ABSENT.values() for name in names.split()}
 
-# TorchRec's subpackages: the alternative to those modules in them that are not here.
+# By subpackage of TorchRec: the alternative to its modules that tessera.torch lacks.
 _ABSENT_MODULES = {
     "metrics": "take TorchRec's own, such as torchrec.metrics.metric_module.RecMetricModule; tessera.train "
     "has the metrics of docs/training.md",
@@ -87,7 +87,8 @@ _PATHS = (
 
 
 class _Path(ModuleType):
-    """A module of TorchRec: the names of tessera.torch, all of them. That of quantized modules calls them as theirs."""
+    """A module path of TorchRec. It gives all names of tessera.torch; in TorchRec's module of quantized collections,
+    they have names without ``Quant``."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -100,7 +101,7 @@ class _Path(ModuleType):
 
 
 class _Absent:
-    """The last finder of modules: an import of a module of TorchRec that is not here fails with a sentence."""
+    """The last import finder. It lets the import of a module that only TorchRec has fail with a sentence."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> None:
@@ -150,7 +151,7 @@ def refuse(of: str, given: Mapping[str, Any], usual: Mapping[str, Any]) -> None:
 
 Kind = TypeVar("Kind", bound=type)
 
-# Methods of PyTorch's optimizers that those with states by name do not have, as TorchRec's.
+# Methods of PyTorch's optimizers that optimizers with states by name lack, as in TorchRec.
 STATE_HOOKS = [f"register_{of}_{when}_hook" for of in ("state_dict", "load_state_dict") for when in ("pre", "post")]
 
 

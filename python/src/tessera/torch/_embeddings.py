@@ -22,7 +22,7 @@ def drawn_seed() -> int:
 
 
 def _anchor() -> Tensor:
-    """Asks for a backward of lookups in tables that an optimizer updates."""
+    """Makes the input of lookups that makes autograd call their backward, although no parameter needs a gradient."""
     return torch.zeros((), dtype=torch.float32, device="cpu", requires_grad=True)
 
 
@@ -70,11 +70,11 @@ class Embeddings(nn.Module):
         self._core: Optional[Collection] = None
         self._model: Optional[DistributedModelParallel] = None
         self._anchor = _anchor()
-        self._dtype = torch.float32  # of what comes out
+        self._dtype = torch.float32  # the type of lookup results
         self._held: List[Tuple[nn.Parameter, str, Shard]] = []
-        self._states: Dict[int, Dict[str, Tensor]] = {}  # by the shard's index
+        self._states: Dict[int, Dict[str, Tensor]] = {}  # by shard.index
         places = nn.ModuleDict()
-        for config in configs:  # names such as "keys" are allowed, too
+        for config in configs:  # not add_module, which refuses names such as "keys"
             places._modules[config.name] = _weights.place_of(config, self._rows_kind)
         setattr(self, self._inside(), places)
 
@@ -140,7 +140,7 @@ class Embeddings(nn.Module):
             elif drawn_here(config):
                 start = self._start_of(config).contiguous().numpy()
                 if core._group.world_size > 1:
-                    core._group.broadcast(start)  # rank 0's, so that copies of a table are equal
+                    core._group.broadcast(start)  # so that copies of a table are equal
                 core.set_weight(config.name, start)
         self._bind(core)
 
@@ -156,7 +156,7 @@ class Embeddings(nn.Module):
             for shard, parameter, (_, states) in zip(own, made, viewed):
                 self._held.append((parameter, config.name, shard))
                 self._states[shard.index] = states
-        # The lists also have tables of which this rank holds nothing, because all ranks make the same calls.
+        # The lists also have tables without a shard on this rank, because all ranks must make the same calls.
         self._fused: List[nn.Parameter] = []
         self._plain: List[nn.Parameter] = []
         self._names, self._dims = list(core.outputs), list(core.outputs.values())
@@ -179,7 +179,7 @@ class Embeddings(nn.Module):
 
     @staticmethod
     def _start_of(config: Any) -> Tensor:
-        """Start values of a table: those of its init_fn, or uniform ones."""
+        """Returns start values for a table, by its init_fn or uniform."""
         made = torch.empty(config.num_embeddings, config.embedding_dim, dtype=torch.float32, device="cpu")
         if config.init_fn is None:
             return made.uniform_(config.get_weight_init_min(), config.get_weight_init_max())
@@ -197,7 +197,7 @@ class Embeddings(nn.Module):
         return self._core
 
     def _apply(self, fn: Callable, recurse: bool = True) -> Embeddings:
-        """``double()`` and the like are about what comes out: rows stay as they are stored."""
+        """Lets ``double()`` and the like set the type of lookup results. Rows keep their type."""
         probe = fn(torch.zeros(1, device=self.device))
         if probe.device.type != self.device.type and (self.device.type, probe.device.type) != ("meta", "cpu"):
             raise NotImplementedError(f"tables on {probe.device} have no counterpart here: they stay on {self.device}")
@@ -210,7 +210,7 @@ class Embeddings(nn.Module):
             self._make_core(drawn_seed())
         return super()._apply(fn, recurse)
 
-    # ---- what a lookup asks
+    # ---- called by lookups
 
     def trains(self) -> bool:
         """True if backward updates a table."""
@@ -280,7 +280,8 @@ class Embeddings(nn.Module):
         _weights.count_writes(self._fused)
 
     def _asked(self) -> Tensor:
-        """Lets rows of tables with an optimizer have a backward, as TorchRec's have, even if it updates none."""
+        """Returns the input that gives lookups in tables with an optimizer a backward, as in TorchRec, even if all of
+        them are frozen."""
         return self._anchor if self._fused else self._anchor.detach()
 
     def _given(self, rows: Tensor) -> Tensor:
@@ -381,7 +382,7 @@ class Embeddings(nn.Module):
         for table, key in self._named_tables():
             saved = self._table_tensor(table)
             destination[prefix + key] = saved if keep_vars or not isinstance(saved, Tensor) else saved.detach()
-        super()._save_to_state_dict(destination, prefix, keep_vars)  # what a subclass or a program has added
+        super()._save_to_state_dict(destination, prefix, keep_vars)  # parameters that a subclass or a program has added
 
     def _table_tensor(self, table: str) -> Any:
         if self._core is not None:
@@ -402,7 +403,7 @@ class Embeddings(nn.Module):
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
         known, inside = {prefix + key for _, key in self._named_tables()}, f"{prefix}{self._inside()}."
-        if strict:  # the module of the places tells of tables that it has not
+        if strict:  # PyTorch already reports keys of tables that do not exist
             ours = [key for key in state_dict if key.startswith(inside) and key not in known]
             places = self._places()._modules
             unexpected_keys += [key for key in ours if key[len(inside) :].rpartition(".")[0] in places]

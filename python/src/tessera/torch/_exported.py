@@ -20,13 +20,13 @@ from ._pack import Layer
 
 
 class _Rows:
-    """The inputs of the graph that collections give, while it is made."""
+    """The inputs of the graph that stand for the collections' outputs, while torch.export runs."""
 
     given: List[Tensor]
 
 
 class _Features:
-    """Stands for an argument that only lookups take, so that the graph has nothing of the example's ids."""
+    """Replaces an argument that only lookups use, so that the graph does not depend on the example's ids."""
 
     def __getattr__(self, name: str) -> Any:
         if name in _VIEWS:
@@ -45,7 +45,7 @@ def _leaves(example: Sequence[Any]) -> Tuple[List[Any], Any]:
 
 
 class _Wrapped(nn.Module):
-    """The model, called with what its collections give beside its own arguments."""
+    """Calls the model. Its inputs are the outputs of the collections, and then the dense arguments of the model."""
 
     def __init__(self, model: nn.Module, example: Sequence[Any], rows: _Rows) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class Exported(MatrixOperators):
 
     def _leave_out_unused(self) -> None:
         used = {head["input"].split(":")[0] for head in self.heads}
-        for layer in reversed(self.layers):  # each is after those that it takes
+        for layer in reversed(self.layers):  # layers come after their inputs
             if layer["name"] in used:
                 used |= {name.split(":")[0] for name in layer["inputs"]}
         self.layers = [layer for layer in self.layers if layer["name"] in used]
@@ -139,7 +139,8 @@ class Exported(MatrixOperators):
         return program
 
     def _replace_modules(self, stack: contextlib.ExitStack, given: _Rows, rows: List[Tensor], samples: int) -> None:
-        """Collections give inputs of the graph instead of looking up, and modules of ``layers`` become an operator."""
+        """Lets collections return inputs of the graph instead of looking up, and modules of ``layers`` call the
+        operator tessera::layer."""
 
         def replaced(module: nn.Module, forward: Callable[..., Any]) -> None:
             module.__dict__["forward"] = forward
@@ -193,7 +194,7 @@ class Exported(MatrixOperators):
         return forward
 
     def _dense_inputs(self) -> List[Columns]:
-        """Float tensors among the model's arguments are columns of the dense values, in order."""
+        """Returns the columns of the dense values for each float tensor among the model's arguments, in order."""
         widths = [one.shape[1] for one in _leaves(self._example)[0] if _is_dense(one)]
         self.dense_width = sum(widths) or None
         if len(widths) < 2:

@@ -13,7 +13,7 @@ from ._state import sharded_state, state_memory
 if TYPE_CHECKING:
     from ._embeddings import Embeddings
 
-_COUNTED = ("adam", "lamb")  # optimizers whose formula has the number of steps
+_COUNTED = ("adam", "lamb")  # optimizers whose formula uses the number of steps
 _FIXED = {"momentum", "betas", "eps", "weight_decay", "dampening", "nesterov", "alpha", "rho", "maximize"}
 
 
@@ -35,7 +35,7 @@ class FusedOptimizer(torch.optim.Optimizer):
         self._tables = list(self._find())
         kinds: List[Tuple[int, Any]] = []
         groups: List[Dict[str, Any]] = []
-        self._group_of: List[int] = []  # by table
+        self._group_of: List[int] = []  # the group's index, by table
         for module, table, _ in self._tables:
             kind = id(module), module._optimizer(table)
             if kind not in kinds:
@@ -99,7 +99,7 @@ class FusedOptimizer(torch.optim.Optimizer):
             self._check_shared(module)
 
     def _check_shared(self, module: Embeddings) -> None:
-        """Tables with equal optimizers share one learning rate in the library."""
+        """Raises if tables that share a learning rate in the library were given different ones."""
         held = {shard.table for shard in module.core.shards()}
         for i, (of, table, key) in enumerate(self._tables):
             if of is module and table in held:

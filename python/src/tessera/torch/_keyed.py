@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import torch
 from torch import Tensor
 
-_grad_enabled = torch.is_grad_enabled  # found faster, for each key
+_grad_enabled = torch.is_grad_enabled  # a faster look-up of the name, which each key needs
 
 
 def _in_graph() -> bool:
@@ -16,19 +16,19 @@ def _in_graph() -> bool:
 
 
 class _Parts(torch.autograd.Function):
-    """``torch.split``, whose backward copies nothing if the gradients lie beside each other in memory. They do after
-    the parts were concatenated in their order."""
+    """``torch.split`` with a backward that copies nothing if the gradients are parts of one tensor. They are if the
+    program concatenated the parts in their order."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, lengths: List[int], dim: int) -> Tuple[Tensor, ...]:
-        """The parts."""
+        """Returns the parts."""
         ctx.set_materialize_grads(False)
         ctx.whole = values.shape, lengths, dim
         return torch.split(values, lengths, dim)
 
     @staticmethod
     def backward(ctx: Any, *grads: Optional[Tensor]) -> Tuple[Optional[Tensor], None, None]:
-        """The gradient of the values."""
+        """Returns the gradient of the values."""
         shape, lengths, dim = ctx.whole
         if not torch.is_grad_enabled():
             whole = _beside(grads, shape, lengths, dim)
@@ -46,7 +46,7 @@ class _Parts(torch.autograd.Function):
 
 
 def _beside(grads: Sequence[Optional[Tensor]], shape: Sequence[int], lengths: List[int], dim: int) -> Optional[Tensor]:
-    """The tensor of which these are the parts, if they are one after the other in the memory of one tensor."""
+    """Returns the tensor whose parts these are, or None if they are not consecutive in the memory of one tensor."""
     first = grads[0] if grads else None
     if first is None or type(first) is not Tensor or first.layout is not torch.strided or first.is_neg():
         return None
@@ -142,8 +142,8 @@ class KeyedTensor:
         return self._values.narrow(self._key_dim, *self._places[key])
 
     def _parts_with_gradient(self) -> Optional[Dict[str, Tensor]]:
-        """The part of each key if a backward may follow, else None. One function serves all keys, because the backward
-        of a slice for each key fills and adds the gradient of all keys each time."""
+        """Returns the part of each key if a backward may follow, otherwise None. All keys share one autograd function,
+        because the backward of each slice would make and add a gradient of the size of all keys."""
         values = self._values
         if not (isinstance(values, Tensor) and values.requires_grad and torch.is_grad_enabled()):
             return None

@@ -17,7 +17,7 @@ from . import _scaling
 
 
 def array_of(tensor: Tensor) -> np.ndarray:
-    """A tensor as the library takes it."""
+    """Returns a CPU tensor as a contiguous array, which the library takes."""
     if not tensor.is_cpu:
         raise ValueError(f"a tensor on {tensor.device} is not taken: bring it to the cpu")
     if tensor.requires_grad:
@@ -26,7 +26,7 @@ def array_of(tensor: Tensor) -> np.ndarray:
 
 
 def gradient_of(tensor: Tensor) -> np.ndarray:
-    """A gradient, float32, and not scaled by a GradScaler."""
+    """Returns a gradient as float32, without a GradScaler's factor."""
     scale = _scaling.current()
     return array_of(tensor.float() if scale == 1 else tensor.float() / scale)
 
@@ -35,7 +35,8 @@ _NARROW = frozenset((torch.int8, torch.int16, torch.uint8))  # types of ids that
 
 
 def batch_arguments(features: Any, known: List[str], is_weighted: bool, pooled: bool = True) -> Dict[str, Any]:
-    """The arguments for a collection with these features, from a KeyedJaggedTensor, ours or TorchRec's."""
+    """Returns the arguments for a lookup of a KeyedJaggedTensor, of this package or of TorchRec. known: the features
+    of the collection."""
     keys, lengths, ids = features.keys(), features.lengths_or_none(), features.values()
     batch: Dict[str, Any] = {"values": array_of(ids.long() if ids.dtype in _NARROW else ids)}
     if keys != known:
@@ -45,7 +46,7 @@ def batch_arguments(features: Any, known: List[str], is_weighted: bool, pooled: 
     else:
         batch["offsets"] = array_of(features.offsets())
     weights = features.weights_or_none()
-    if weights is not None and (is_weighted or pooled):  # the library refuses those that it would not use
+    if weights is not None and (is_weighted or pooled):  # the library refuses unused weights
         batch["weights"] = array_of(weights.float())
     if features.variable_stride_per_key():
         strides, inverse = features.stride_per_key(), features.inverse_indices_or_none()
@@ -58,7 +59,7 @@ def batch_arguments(features: Any, known: List[str], is_weighted: bool, pooled: 
 
 
 def without_ids(batch: Dict[str, Any], features: Any, known: List[str], left_out: List[str]) -> Dict[str, Any]:
-    """The same batch, in which some features have no ids."""
+    """Returns a copy of the batch in which the features ``left_out`` have no ids."""
     keys, lengths = batch.get("keys", known), features.lengths().reshape(-1)
     per_key = torch.split(lengths, features.stride_per_key())
     stays = torch.cat([torch.full_like(part, key not in left_out) for key, part in zip(keys, per_key)]).bool()
@@ -70,7 +71,7 @@ def without_ids(batch: Dict[str, Any], features: Any, known: List[str], left_out
     return out
 
 
-# One thread at a time updates tables and takes the gradients that this has collected.
+# Held from the update of tables until the gradients that it collected have been read.
 _collecting = threading.Lock()
 
 
@@ -111,7 +112,7 @@ class Work:
             )
 
     def forward(self) -> Any:
-        """The rows: an array of bags, or arrays by output."""
+        """Returns the rows: an array of pooled rows, or arrays by output."""
         if self.kept is not None:
             self.step = self.core.forward(**self.kept)
             return _only_rows(self.core, self.batch)
@@ -121,7 +122,7 @@ class Work:
         return self.step.output if self.core.kind == "bags" else self.step.outputs
 
     def backward(self, grad: Any) -> List[Optional[Tensor]]:
-        """Updates tables; the gradients of ``dense``. grad: of the rows, as forward gave them."""
+        """Updates tables, and returns the gradients of ``dense``. grad: the gradient of the result of ``forward``."""
         if not self.module.collects_gradients:
             return self._backward(grad)
         with _collecting:
@@ -182,8 +183,8 @@ def _refuse_plain_ddp(module: Any, fused: bool) -> None:
 
 
 def dense_gradients(module: Any, batch: Dict[str, Any], features: Any, grad: Any) -> Dict[str, Tensor]:
-    """The gradient of each table, float32 [rows, dim], of a collection on one rank, except of those whose rows have
-    none."""
+    """Returns the gradients of the tables of a collection on one rank, float32 [rows, dim]. Tables whose outputs have
+    no gradient are left out."""
     core = module.core
     used = {config.name for config, _, name in module.outputs_in_order() if core.kind == "bags" or name in grad}
     out = {name: torch.zeros(shape, dtype=torch.float32) for name, shape in core.tables.items() if name in used}
@@ -215,18 +216,19 @@ def dense_gradients(module: Any, batch: Dict[str, Any], features: Any, grad: Any
 
 
 def pooled_backward(work: Work, grad: Tensor, of_weights: bool) -> Tuple[Optional[Tensor], List[Optional[Tensor]]]:
-    """Updates tables. The gradients of the ids' weights, if they are asked for, and of the tables in ``work.dense``."""
+    """Updates tables. Returns the gradients of the ids' weights, or None unless of_weights, and of ``work.dense``."""
     if (work.updates or of_weights) and _scaling.skips(work.core._group, [grad]):
         return _infinite(work.features.weights()) if of_weights else None, work.skip()
     array, weights = gradient_of(grad), None
-    if of_weights:  # by the rows before the update
+    if of_weights:  # needs the rows before the update
         work.check_inputs()
         weights = torch.from_numpy(work.core.weight_gradients(array, **work.batch)) * _scaling.current()
     return weights, _scaling.scaled(work.backward(array))
 
 
 def sequences_backward(work: Work, names: Sequence[str], grads: Sequence[Optional[Tensor]]) -> List[Optional[Tensor]]:
-    """The same for rows that are not pooled: a gradient, or None, for each output."""
+    """Updates tables after a lookup that does not pool. grads: a gradient, or None, for each output. Returns the
+    gradients of ``work.dense``."""
     if work.updates and _scaling.skips(work.core._group, [grad for grad in grads if grad is not None]):
         return work.skip()
     named = {name: gradient_of(grad) for name, grad in zip(names, grads) if grad is not None}
@@ -234,7 +236,7 @@ def sequences_backward(work: Work, names: Sequence[str], grads: Sequence[Optiona
 
 
 def once_differentiable(backward: Any) -> Any:
-    """PyTorch's, for backwards that are to have a graph. The others need nothing of it."""
+    """PyTorch's ``once_differentiable``, whose check is needed, and run, only in a backward with create_graph."""
     checked = _once_differentiable(backward)
 
     @functools.wraps(backward)
@@ -250,11 +252,12 @@ def _refuse_twice(ctx: Any) -> None:
 
 
 class Pooled(torch.autograd.Function):
-    """Rows of a batch; its backward updates the tables. ``anchor`` asks for gradients where nothing else does."""
+    """A lookup of pooled rows, whose backward updates the tables. ``anchor`` requires a gradient, so that autograd
+    calls the backward even if no other input requires one."""
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, work: Work, weights: Optional[Tensor], *dense: Tensor) -> Tensor:
-        """The pooled rows."""
+        """Returns the pooled rows."""
         ctx.work, ctx.weighted = work, weights is not None
         ctx.save_for_backward(anchor)
         return torch.from_numpy(work.forward())
@@ -262,18 +265,18 @@ class Pooled(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
-        """Updates tables. Gradients of the ids' weights and of tables without an optimizer."""
+        """Updates tables. Returns the gradients of the ids' weights and of tables without an optimizer."""
         _refuse_twice(ctx)
         weights, dense = pooled_backward(ctx.work, grad, ctx.weighted)
         return (None, None, weights, *dense)
 
 
 class Sequences(torch.autograd.Function):
-    """The same for rows that are not pooled: a tensor for each output."""
+    """A lookup that does not pool, whose backward updates the tables."""
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, work: Work, *dense: Tensor) -> Tuple[Tensor, ...]:
-        """The rows, a tensor for each output."""
+        """Returns the rows, a tensor for each output."""
         ctx.work = work
         ctx.save_for_backward(anchor)
         ctx.set_materialize_grads(False)
@@ -284,6 +287,6 @@ class Sequences(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Optional[Tensor]) -> Tuple[Optional[Tensor], ...]:
-        """Updates tables. Gradients of tables without an optimizer."""
+        """Updates tables. Returns the gradients of tables without an optimizer."""
         _refuse_twice(ctx)
         return (None, None, *sequences_backward(ctx.work, ctx.names, grads))

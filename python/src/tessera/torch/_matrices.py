@@ -14,7 +14,7 @@ from ._pack import _Value
 
 @dataclass
 class _Matrix:
-    """Columns as [samples, rows, width], or with the last two exchanged."""
+    """Columns as a matrix for each sample: [samples, rows, width], or [samples, width, rows] if transposed."""
 
     of: Columns
     rows: int
@@ -173,7 +173,7 @@ class MatrixOperators(Operators):
     def _matrix_mean(self, node: torch.fx.Node) -> Columns:
         return self._scaled(node, self._matrix_sum(node), scale=1 / self._given(node).rows)
 
-    # ---- back to a row for each sample
+    # ---- from a matrix to a row for each sample
 
     def _matrix_view(self, node: torch.fx.Node) -> Any:
         matrix, shape = self._given(node), node.meta["val"].shape

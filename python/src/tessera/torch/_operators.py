@@ -14,8 +14,8 @@ from ._pack import Layer, _Graph, _Value
 
 @dataclass
 class Columns:
-    """Values of each sample: parts side by side, each column times a constant plus a constant. The constants stay
-    separate, so that a later linear layer can absorb them. flat: [samples] instead of [samples, 1]."""
+    """Values of each sample: parts side by side, with a factor and an offset for each column. These stay separate, so
+    that a later linear layer can absorb them. flat: the shape is [samples] instead of [samples, 1]."""
 
     parts: List[Tuple[str, int]]
     scale: Optional[Tensor] = None
@@ -24,13 +24,13 @@ class Columns:
 
     @property
     def width(self) -> int:
-        """Values of a sample."""
+        """The number of values of a sample."""
         return sum(width for _, width in self.parts)
 
 
 @dataclass
 class _Length:
-    """The length of each vector of ``of``, at least ``eps``: a step on the way to the layer l2_norm."""
+    """The length of each sample's vector, at least ``eps``. A division by it becomes the layer l2_norm."""
 
     of: Columns
     eps: float = 0.0
@@ -52,8 +52,8 @@ class Operators(_Graph):
         super().__init__(model, layers)
         self._constants: Dict[torch.fx.Node, Tensor] = {}
         self._targets: Dict[torch.fx.Node, str] = {}  # names of parameters and buffers
-        self._batch: Any = None  # the number of samples in shapes
-        self._activated: Dict[str, Tuple[Columns, Dict[str, Any]]] = {}  # by layer: what it takes, and its options
+        self._batch: Any = None  # the symbol, in shapes, of the number of samples
+        self._activated: Dict[str, Tuple[Columns, Dict[str, Any]]] = {}  # by layer: its input and options
 
     def _no_layer(self, node: torch.fx.Node, why: str = "") -> Any:
         inputs = ", ".join(str(one) for one in node.all_input_nodes)
@@ -68,7 +68,7 @@ class Operators(_Graph):
         return value if isinstance(value, Columns) else self._no_layer(node)
 
     def _plain(self, value: Columns) -> Columns:
-        """Without constants, which become layers."""
+        """Returns the values without factors and offsets, for which it makes layers."""
         if value.scale is None and value.shift is None:
             return value
         parts, first = [], 0
@@ -108,7 +108,7 @@ class Operators(_Graph):
         return torch.tensor(float(given)) if isinstance(given, (int, float)) else None
 
     def _scaled(self, node: torch.fx.Node, of: Columns, scale: Any = 1.0, shift: Any = 0.0) -> Columns:
-        """of · scale + shift. Constants are numbers or have one for each column."""
+        """Returns of · scale + shift. Each constant is a number, or a tensor with a number for each column."""
 
         def by_column(constant: Any) -> Tensor:
             constant = torch.as_tensor(constant, dtype=torch.float64)
@@ -138,7 +138,7 @@ class Operators(_Graph):
             return self._folded(node)
         name = str(node.target).split(".")[1] if str(node.target).startswith(("aten.", "tessera.")) else ""
         if name in ("sym_size",) or all(self._values.get(one) is None for one in tensors if one not in self._constants):
-            return None  # about sizes and ids, which no layer takes
+            return None  # computes with sizes or ids, which are no layer's input
         if name in _ACTIVATIONS:
             return self._made("activation", self._of(node), self._of(node).width, {"kind": name})
         if name in _UNCHANGED:
@@ -157,10 +157,10 @@ class Operators(_Graph):
         return out
 
     def _shaped(self, node: torch.fx.Node) -> Any:
-        """Views that leave each sample its values."""
+        """Translates a change of shape that keeps the values of each sample."""
         value = self._values.get(node.args[0])  # type: ignore[arg-type]
         if isinstance(value, _Length):
-            return value  # it is divided by, which expands it anyway
+            return value  # a division broadcasts it anyway
         of = self._of(node)
         shape = node.meta["val"].shape
         flat = len(shape) == 1
@@ -356,7 +356,7 @@ class Operators(_Graph):
         return _Length(self._of(node))
 
     def _op_sum(self, node: torch.fx.Node) -> Columns:
-        """The sum of a sample's values, as a sum of columns."""
+        """Translates the sum of a sample's values into a sum of columns."""
         of = self._plain(self._of(node))
         self._axis(node, _argument(node, 1, "dim"), of)
         flat = not _argument(node, 2, "keepdim", False)
@@ -382,7 +382,7 @@ class Operators(_Graph):
             if end - start == whole:
                 out.append((name, whole))
                 continue
-            if name in self._activated:  # an output must end in a sigmoid, and not in columns of it
+            if name in self._activated:  # an output must be a sigmoid's, not columns of one
                 before, options = self._activated[name]
                 out += self._made("activation", self._cut(before, start, end - start), end - start, options).parts
                 continue
@@ -433,7 +433,7 @@ class Operators(_Graph):
         self._axis(node, _argument(node, 2, "dim", 0), of)
         return [self._cut(of, k, min(size, of.width - k)) for k in range(0, of.width, size)]
 
-    # ---- modules of one's own
+    # ---- modules for which the program names a layer
 
     def _op_layer(self, node: torch.fx.Node) -> Columns:
         given, path, width = node.args

@@ -32,8 +32,8 @@ _SCHEMAS = (
 
 
 class _Step(np.ndarray):
-    """One number, which a graph passes from a lookup to its backward. It has the lookup with it, as long as a tensor
-    over it lives."""
+    """The number of a lookup, as an array of one value that a graph passes to its backward. It owns the lookup, which
+    lives as long as a tensor over this array."""
 
     work: Any
 
@@ -68,18 +68,18 @@ def wanted() -> bool:
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
-# ---- what a graph calls
+# ---- calls of the operators
 
 
 def pooled(module: Any, features: Any) -> KeyedTensor:
-    """A lookup of bags, as an operator."""
+    """Looks up pooled rows by the operator."""
     learns, asked, dense = module.asked_of_graph()
     rows, _ = torch.ops.tessera.pooled(asked, *_parts(module, features, dense), sum(module._dims), learns)
     return KeyedTensor(list(module._names), list(module._dims), module._given(rows))
 
 
 def sequences(module: Any, features: Any) -> List[Tensor]:
-    """A lookup of sequences, as an operator: the rows of each output."""
+    """Looks up rows by the operator that does not pool. Returns the rows of each output."""
     learns, asked, dense = module.asked_of_graph()
     of_key = dict(zip(features.keys(), features.length_per_key()))
     counts = [of_key[name.split("@")[0]] for name in module._names]
@@ -97,7 +97,7 @@ def _parts(module: Any, features: Any, dense: List[Tensor]) -> Tuple[Any, ...]:
             module._op_name, "\n".join(features.keys()), strides, features.stride())  # fmt: skip
 
 
-# ---- what the operators do
+# ---- implementations of the operators
 
 
 def _batch(batch: Tuple[Any, ...]) -> Tuple[Any, KeyedJaggedTensor]:
@@ -139,7 +139,7 @@ def _kept(work: _lookups.Work) -> Tensor:
 
 
 def _work_of(step: Tensor, batch: Tuple[Any, ...]) -> _lookups.Work:
-    """The lookup that a backward belongs to. It is done again if the graph has kept only a copy of its number."""
+    """Returns the lookup of a backward. Makes it again if the graph has kept only a copy of its number."""
     kept = _known().steps.pop(int(step), None)
     if kept is not None:
         return kept.work
@@ -256,4 +256,4 @@ def register() -> None:
         torch.library.register_fake(f"tessera::{name}", shape, lib=library)
         if backward is not None:
             torch.library.register_autograd(f"tessera::{name}", backward, setup_context=_keep, lib=library)
-        torch.fx.node.has_side_effect(getattr(torch.ops.tessera, name).default)  # neither merged nor left out
+        torch.fx.node.has_side_effect(getattr(torch.ops.tessera, name).default)  # graphs keep each call

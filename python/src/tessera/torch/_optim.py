@@ -29,7 +29,7 @@ class EmbOptimType(enum.Enum):
     NONE = "none"
 
 
-# Keeps the sum of gradients as its state, and changes no row: for tables that an optimizer of PyTorch trains.
+# For tables that an optimizer of PyTorch trains: it keeps the sum of gradients as its state and changes no row.
 COLLECTS = Optimizer("sgd", learning_rate=0.0, momentum=1.0)
 
 _BY_CLASS = {
@@ -67,7 +67,7 @@ def fused_optimizer(fused_params: Optional[Mapping[str, Any]]) -> Optional[Optim
 
 # Further keys of FBGEMM's tables, with the values that have no effect here.
 _OF_FBGEMM: Dict[str, Any] = {
-    "stochastic_rounding": (False, True),  # of rows of 16 bits: rows here are rounded to the nearest
+    "stochastic_rounding": (False, True),  # here rows of 16 bits are rounded to nearest
     "output_dtype": ("fp32", 0, None), "cache_algorithm": (None,), "cache_load_factor": (None,),
     "prefetch_pipeline": (False,), "bounds_check_mode": (None,), "cache_precision": (None,),
     "weights_precision": (None,), "feature_table_map": (None,),
@@ -79,12 +79,12 @@ def _plain(value: Any) -> Any:
     return value.value if isinstance(value, enum.Enum) else value
 
 
-# Options that the formulas of only some optimizers have, and what those are called.
+# Options that only some formulas use, with the ends of those optimizers' names.
 _ONLY_OF = {"momentum": "sgd", "beta1": ("adam", "lamb"), "beta2": ("adam", "lamb"), "eta": "lars_sgd"}
 
 
 def _named_optimizer(name: str, options: Dict[str, Any]) -> Optimizer:
-    """exact_sgd has no momentum: with it, the optimizer is sgd, torch.optim.SGD's formula."""
+    """Returns the optimizer of this name. If options ask for momentum, it is sgd instead of exact_sgd."""
     of_momentum = ("momentum", "dampening", "nesterov")
     for key, kinds in _ONLY_OF.items():
         if options.get(key) and not name.endswith(kinds):
@@ -187,7 +187,7 @@ def in_backward_optimizer_filter(
 
 
 class _InBackward(torch.optim.Optimizer):
-    """Only a name, for ``apply_optimizer_in_backward``."""
+    """A base of classes that only name an optimizer for ``apply_optimizer_in_backward``."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         name = type(self).__name__
@@ -404,7 +404,7 @@ class CombinedOptimizer(torch.optim.Optimizer):
 
 
 def _keys_of(optim: Any) -> List[str]:
-    """The keys of what an optimizer has in its state dict."""
+    """Returns the keys of an optimizer's state dict."""
     own = [optim._key] if isinstance(optim, WarmupOptimizer) else []
     if isinstance(optim, OptimizerWrapper):
         return own + _keys_of(optim._optimizer)

@@ -41,7 +41,8 @@ class _Tracer(torch.fx.Tracer):
 
 @dataclass
 class _Value:
-    """Concatenated inputs of a layer, and their width; ``dense`` of them have a width that is not known yet."""
+    """Concatenated inputs of a layer. width: the sum of the known widths. dense: the number of inputs that are the
+    dense values, whose width is not known yet."""
 
     inputs: List[str]
     width: int
@@ -62,7 +63,7 @@ class _Sequence:
 
     input: str
     width: int
-    pools_itself: bool = False  # rows of one tensor, which the model may add up
+    pools_itself: bool = False  # the rows are one tensor, which the model may add up
 
 
 class _Input:
@@ -91,12 +92,12 @@ _FUNCTIONS = {
 _SUMS, _PRODUCTS = (operator.add, torch.add, "add"), (operator.mul, torch.mul, "mul")
 _POOLINGS = {"sum": "sum_pooling", torch.sum: "sum_pooling", "mean": "mean_pooling", torch.mean: "mean_pooling",
              "amax": "max_pooling", torch.amax: "max_pooling",
-             "squeeze": "sum_pooling", torch.squeeze: "sum_pooling"}  # of one row each  # fmt: skip
-_SHAPES = ("flatten", "squeeze", torch.flatten, torch.squeeze)  # of one value a sample, or of rows: nothing changes
+             "squeeze": "sum_pooling", torch.squeeze: "sum_pooling"}  # squeeze: each sample has one row  # fmt: skip
+_SHAPES = ("flatten", "squeeze", torch.flatten, torch.squeeze)  # change no values
 
 
 class _Graph:
-    """The layers of a traced model, in the making."""
+    """Makes the layers of a traced model."""
 
     def __init__(self, model: nn.Module, layers: Mapping[str, Layer]) -> None:
         self.model, self.own = model, layers
@@ -139,7 +140,7 @@ class _Graph:
         self.refuse(f"{node.target}, which the model reads")
 
     def taken(self, node: Any, by: str) -> _Value:
-        """A tensor that a layer takes."""
+        """Returns the input that the layer named ``by`` takes from the node."""
         value = self._values.get(node) if isinstance(node, torch.fx.Node) else None
         if isinstance(value, _Input):
             if self._dense_node is not None:
@@ -168,7 +169,7 @@ class _Graph:
         return _Value([wanted], width, dense)
 
     def _known(self, value: _Value, width: int, by: str) -> None:
-        """``by`` takes so many values: that tells the width of the dense ones."""
+        """Notes that the layer ``by`` takes ``width`` values. This determines the width of the dense values."""
         if value.dense:
             found, rest = divmod(width - value.width, value.dense)
             if rest or found <= 0 or self.dense_width not in (None, found):
@@ -295,7 +296,7 @@ class _Graph:
         self.refuse(f"{getattr(target, '__name__', target)}()")
 
     def _pooled(self, node: torch.fx.Node, of: _Sequence) -> _Value:
-        """Rows [samples, ids, dim] of an adopted nn.Embedding, added up over the ids."""
+        """Translates the pooling of an adopted nn.Embedding's rows [samples, ids, dim] over the ids."""
         dim = node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else None)
         dim = dim[0] if isinstance(dim, (list, tuple)) and len(dim) == 1 else dim
         if not of.pools_itself or node.target not in _POOLINGS or dim not in (1, -2) or node.kwargs.get("keepdim"):
@@ -314,7 +315,7 @@ class _Graph:
         inputs = [name for part in parts for name in part.inputs]
         return _Value(inputs, sum(part.width for part in parts), sum(part.dense for part in parts))
 
-    # ---- what comes out
+    # ---- outputs
 
     def _output(self, result: Any) -> None:
         named: List[Tuple[str, Any]] = [("score", result)]

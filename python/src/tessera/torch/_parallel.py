@@ -49,11 +49,11 @@ def process_group(timeout_s: float = 30) -> ProcessGroup:
 
 
 class _Sharded(Embeddings):
-    """Tables of a plan. ``whole``: state dicts have them gathered."""
+    """The base of sharded collections. ``whole``: state dicts have whole tables, which is collective."""
 
     whole = False
     _rows_kind = Rows
-    _planned: Dict[str, Dict[str, Any]]  # by table
+    _planned: Dict[str, Dict[str, Any]]  # the plan's entries by table
 
     def _table_tensor(self, table: str) -> Any:
         self.settle()
@@ -94,21 +94,21 @@ _SHARDED: Dict[type, type] = {
 
 
 def _sharded_type(kind: type) -> type:
-    """The sharded type of a collection type, also of those that ``adopt`` makes."""
+    """Returns the sharded type of a collection type, such as those of ``adopt``."""
     if kind not in _SHARDED:
         _SHARDED[kind] = type(f"Sharded{kind.__name__}", (_Sharded, kind), {"__doc__": kind.__doc__})
     return _SHARDED[kind]
 
 
 def _shard(module: Embeddings, optimizers: List[Optional[_t.Optimizer]]) -> _Sharded:
-    """The sharded module with the tables, optimizers and start values of an unsharded one."""
+    """Returns a sharded module with the tables and start values of an unsharded one, and these optimizers."""
     kind = _sharded_type(type(module))
     out = kind.__new__(kind)
     nn.Module.__init__(out)
     hooks = {name: value for name, value in module.__dict__.items() if "_hook" in name}
     out.__dict__.update(hooks, training=module.training)
     out._set_up(module._configs, module._is_weighted, optimizers)
-    for name, value in module.__dict__.items():  # what a subclass or a program has added
+    for name, value in module.__dict__.items():  # attributes that a subclass or a program has added
         out.__dict__.setdefault(name, value)
     out._dtype = module._dtype
     out.device = torch.device("cpu")
@@ -117,27 +117,27 @@ def _shard(module: Embeddings, optimizers: List[Optional[_t.Optimizer]]) -> _Sha
 
 
 def _keep_flags(module: Embeddings, sharded: Embeddings) -> None:
-    """Frozen tables stay frozen."""
+    """Copies requires_grad of each table, so that frozen tables stay frozen."""
     for name, place in module._places()._modules.items():
         for parameter in sharded._places()._modules[name]._parameters.values():
             parameter.requires_grad_(place.weight.requires_grad)
 
 
 def _dense_of(module: nn.Module, tables: Mapping[str, Embeddings]) -> List[Tuple[str, torch.Tensor]]:
-    """Parameters and buffers of everything else."""
+    """Returns the parameters and buffers outside of tables, with their names."""
     inside = tuple(path + "." for path in tables)
     named = [*module.named_parameters(), *module.named_buffers()]
     return [(name, value) for name, value in named if "" not in tables and not name.startswith(inside)]
 
 
 def _trained(parts: Sequence[nn.Module]) -> List[Any]:
-    """The parameters of modules, whether each is trained, and the modules in them."""
+    """Returns a list that changes when a parameter or module of these modules is replaced, frozen or unfrozen."""
     own = [(id(p), p.requires_grad) for part in parts for p in part._parameters.values() if p is not None]
     return own + [id(child) for part in parts for child in part._modules.values()]
 
 
 def _refuse_ties(module: nn.Module, found: Mapping[str, Embeddings]) -> None:
-    """A table's rows move into shards, so no other module may have them as its weight."""
+    """Refuses a table whose weight another module also has, because the rows move into shards."""
     weights = {id(weight): path for path, part in found.items() for weight in part.parameters()}
     first: Dict[int, str] = {}
     for path, part in module.named_modules():
@@ -151,7 +151,7 @@ def _refuse_ties(module: nn.Module, found: Mapping[str, Embeddings]) -> None:
 
 
 def _refuse_own(found: Mapping[str, Embeddings]) -> None:
-    """What is sharded has tables only: parameters beside them would not be reduced."""
+    """Refuses collections with other parameters than tables, because their gradients would not be reduced."""
     for path, part in found.items():
         inside, named = part._inside(), [*part.named_parameters(), *part.named_buffers()]
         own = [name for name, _ in named if not name.startswith(f"{inside}.")]
@@ -164,7 +164,7 @@ def _refuse_own(found: Mapping[str, Embeddings]) -> None:
 
 
 def _materialise(module: nn.Module) -> None:
-    """Gives dense parameters and buffers on the meta device memory, and start values by ``reset_parameters``."""
+    """Allocates dense parameters and buffers that are on the meta device. ``reset_parameters`` sets start values."""
     made: Dict[int, torch.Tensor] = {}
     for part in module.modules():
         if isinstance(part, (Embeddings, Rows)):
@@ -189,7 +189,7 @@ def _materialise(module: nn.Module) -> None:
 def _requests(
     plan: Mapping[str, Mapping[str, _t.Sharding]], found: Mapping[str, Embeddings]
 ) -> Dict[str, _t.Sharding]:
-    """The shardings of a plan that was made by hand, by table."""
+    """Returns the shardings of a plan that was made by hand, by table."""
     if set(plan) != {""} and set(plan) != set(found):  # adopt() gives one for all modules
         raise ValueError(
             f"the plan is for the modules {_listed(plan)}, and the model's collections are {_listed(found)}: give a "
@@ -216,7 +216,8 @@ def _shard_all(
     sharders: Sequence[ModuleSharder],
     seed: int,
 ) -> Tuple[_Model, Dict[str, _Sharded]]:
-    """The collections of a model, each in its place, sharded: by path. Collective."""
+    """Replaces the collections of a model by sharded ones. Returns the tables and the new collections by path.
+    Collective."""
     found = dict(collections_of(module))
     if not found:
         raise ValueError("the model has no EmbeddingBagCollection and no EmbeddingCollection of tessera.torch")
@@ -248,7 +249,7 @@ def _shard_all(
         sharded._planned = tables_of_plan(made, path)
         of_part = {} if part.device.type == "meta" else {t: part.core.weight(t) for t in part.core.tables}
         for rows in of_part.values() if group.world_size > 1 else ():
-            group.broadcast(rows)  # rank 0's, as DistributedDataParallel does for the dense part
+            group.broadcast(rows)  # DistributedDataParallel does the same for the dense part
         sharded.attach(tables[path], {t: torch.from_numpy(rows) for t, rows in of_part.items()} or None)
         _keep_flags(part, sharded)
         for place in [p for p, other in everywhere if other is part and p]:
@@ -265,7 +266,7 @@ def shard_in_place(module: nn.Module, plan: Union[ShardingPlan, Mapping[str, _t.
 
 
 def _ignore_in_ddp(module: nn.Module, sharded: Mapping[str, Embeddings]) -> List[str]:
-    """Lets DistributedDataParallel leave shards alone: each rank has others."""
+    """Lets DistributedDataParallel ignore shards, which differ between ranks. Returns the names that it ignores."""
     pairs = [(path, name) for path, part in sharded.items() for name, _ in part.named_parameters()]
     names = [f"{path}.{name}" if path else name for path, name in pairs]
     before = list(getattr(module, "_ddp_params_and_buffers_to_ignore", []))
@@ -280,7 +281,7 @@ def shard_one(module: Embeddings, plan: ShardingPlan, sharder: ModuleSharder) ->
 
 
 def _seed_of(group: ProcessGroup) -> int:
-    """Rank 0's draw from PyTorch's generator, on all ranks."""
+    """Returns a seed that rank 0 draws from PyTorch's generator. Collective."""
     seed = np.array([drawn_seed()], np.int64)
     group.broadcast(seed)
     return int(seed[0])
@@ -346,7 +347,7 @@ class DistributedModelParallel(nn.Module):
         self._tables, self._sharded = _shard_all(module, self.group, plan, sharders or [], seed)
         inner = self._sharded.get("")
         self.__dict__["_inner"] = module if inner is None else inner
-        self.__dict__["_reduced"] = None  # modules of the dense part, and what DistributedDataParallel knew of them
+        self.__dict__["_reduced"] = None  # the dense part's modules, and their _trained() when wrapped
         self._dmp_wrapped_module: nn.Module = self._inner
         self._ddp_params_and_buffers_to_ignore = _ignore_in_ddp(self._inner, self._sharded)
         if self.group.world_size > 1:

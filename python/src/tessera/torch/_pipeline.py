@@ -106,7 +106,7 @@ class TrainPipelineSparseDist(TrainPipelineBase[In, Out]):
     def _next(self, dataloader_iter: Iterator[In]) -> In:
         if self._ahead is None or self._source is not dataloader_iter:
             self._source, self._ahead = dataloader_iter, self._reader.submit(next, dataloader_iter)
-        batch = self._ahead.result()  # or StopIteration, which it goes on to raise
+        batch = self._ahead.result()  # also raises the reader's StopIteration
         self._ahead = self._reader.submit(next, dataloader_iter)
         return batch
 

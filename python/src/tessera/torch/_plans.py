@@ -183,7 +183,7 @@ def _names(kinds: Optional[Sequence[Any]]) -> Optional[List[str]]:
 
 
 def _sharding(table: Mapping[str, Any]) -> _t.Sharding:
-    """How a plan of the library cuts a table."""
+    """Returns the sharding of a table's entry in a plan of the library."""
     ranks = [shard["rank"] for shard in table["shards"]]
     kind, kernel = table["sharding_type"], table["compute_kernel"]
     if kind in ("table_wise", "column_wise", "table_column_wise"):

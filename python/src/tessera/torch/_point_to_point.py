@@ -29,16 +29,16 @@ class Message(dist._Work):
         self._future, self._tensors = future, tensors
 
     def wait(self, timeout: Optional[timedelta] = None) -> bool:
-        """Waits until the message is through. Raises the error, if any."""
+        """Waits until the message has been sent or received. Raises the error, if any."""
         self._future.result()  # the group's own deadline ends it
         return True
 
     def is_completed(self) -> bool:
-        """True if the message is through, or has failed."""
+        """True if the message has been sent or received, or has failed."""
         return self._future.done()
 
     def is_success(self) -> bool:
-        """True if the message is through."""
+        """True if the message has been sent or received."""
         return self._future.done() and self._future.exception() is None
 
     def result(self) -> List[torch.Tensor]:
@@ -48,7 +48,8 @@ class Message(dist._Work):
 
 
 def _when_said(store: Any, key: str, timeout: timedelta) -> bytes:
-    """A store's ``get``, which would keep this process's other threads from the store while it waits."""
+    """Waits for a key of a store, and returns its value. It polls, because a ``get`` that waits would block the store
+    for the other threads of this process."""
     end, pause = time.monotonic() + timeout.total_seconds(), 0.0005
     while not store.check([key]):
         if time.monotonic() > end:
@@ -59,7 +60,7 @@ def _when_said(store: Any, key: str, timeout: timedelta) -> bytes:
 
 
 class _Store:
-    """A part of PyTorch's store for two ranks that meet there."""
+    """The keys with one prefix in a PyTorch store, for two ranks that make a group."""
 
     def __init__(self, store: Any, prefix: str, timeout: timedelta) -> None:
         self._store, self._prefix, self._timeout = store, prefix, timeout
@@ -73,13 +74,13 @@ class _Store:
 
 class _Direction:
     """Messages from one rank to another, in the order in which they were sent: a header (tag, bytes), then the bytes.
-    Its thread alone uses the connection, and does not keep the process from ending."""
+    Only its thread uses the connection. It is a daemon thread, so the process can end."""
 
     def __init__(self, store: Any, meet: Meet, timeout: timedelta, ends: Tuple[int, int], rank: int) -> None:
         self._store = _Store(store, f"p2p/{ends[0]}/{ends[1]}/", timeout)
         self._meet, self._timeout, self._ends, self._sends = meet, timeout, ends, rank == ends[0]
         self._group: Optional[ProcessGroup] = None
-        self._early: Dict[int, List[np.ndarray]] = {}  # by tag: what was sent before what is waited for
+        self._early: Dict[int, List[np.ndarray]] = {}  # messages with other tags than awaited, by tag
         self._waiting: queue.SimpleQueue = queue.SimpleQueue()
         self._thread = threading.Thread(
             target=self._work, name=f"tessera-messages-{ends[0]}-{ends[1]}", daemon=True
@@ -101,7 +102,7 @@ class _Direction:
                 future.set_result(self._run(*arguments))
             except BaseException as error:
                 future.set_exception(error)
-            del message, future, arguments  # and the tensors of them
+            del message, future, arguments  # frees their tensors
         if self._group is not None:
             self._group.close()
 
@@ -117,7 +118,7 @@ class _Direction:
             else:
                 self._receive(data, tag)
             done()
-        except TesseraError as error:  # of a group of two: its ranks 0 and 1 are these
+        except TesseraError as error:  # it names ranks 0 and 1 of the group of two
             named = re.sub(r"\brank ([01])\b", lambda m: f"rank {self._ends[int(m[1])]}", str(error))
             raised = type(error)(named)
             raised.rank = self._ends[error.rank] if error.rank in (0, 1) else -1

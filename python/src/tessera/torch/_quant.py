@@ -44,11 +44,11 @@ class _Quantized(nn.Module):
         self._op_name = _ops.name_of(self, [config.name for config in configs])
 
     def asked_of_graph(self) -> Tuple[bool, None, List[Tensor]]:
-        """Nothing: there is no backward."""
+        """Returns the values for a lookup without a backward."""
         return False, None, []
 
     def rows_in_graph(self) -> List[Tensor]:
-        """Nothing: rows do not change."""
+        """Returns an empty list, because rows do not change."""
         return []
 
     def __getstate__(self) -> Dict[str, Any]:
@@ -81,7 +81,7 @@ class QuantEmbeddingBagCollection(_Quantized):
         return self._is_weighted
 
     def rows_of(self, features: Any) -> Any:
-        """The pooled rows, an array."""
+        """Returns the pooled rows as an array."""
         return self.core.lookup(**batch_arguments(features, self.core.features, self._is_weighted))
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
@@ -113,7 +113,7 @@ class QuantEmbeddingCollection(_Quantized):
         return self._configs
 
     def rows_of(self, features: Any) -> Any:
-        """The rows of each output, arrays by name."""
+        """Returns the rows of each output, as arrays by name."""
         ids, bags = features.values().contiguous().numpy(), features.lengths().contiguous().numpy()
         return self.core.sequences(ids, bags, keys=features.keys())
 

@@ -17,26 +17,26 @@ def current() -> float:
     return _running[-1][1] if _running else 1.0
 
 
-# The threads that began a backward, the factors and the scalers. There is one list for all threads, because the engine
-# may run functions of the CPU in the thread that called backward, or in another one.
+# The thread, factor and scaler of each backward that runs. All threads share the list, because autograd may run a
+# function in another thread than the one that called backward.
 _running: List[Tuple[int, float, Any]] = []
 
 
 def forget_failed() -> None:
-    """Forgets the factors of this thread's backwards that an error has ended. A lookup calls it."""
+    """Forgets backwards of this thread that ended with an error. Lookups call it."""
     if _running and torch._C._current_graph_task_id() == -1:
         _running[:] = [entry for entry in _running if entry[0] != threading.get_ident()]
 
 
 def scaled(gradients: List[Optional[Tensor]]) -> List[Optional[Tensor]]:
-    """Scales gradients that leave the tables, as the GradScaler expects."""
+    """Scales gradients that autograd passes on, as the GradScaler expects."""
     factor = current()
     return gradients if factor == 1 else [g if g is None else g * factor for g in gradients]
 
 
 def skips(group: Any, gradients: Iterable[Tensor]) -> bool:
-    """True if a GradScaler must skip this step, because a gradient on any rank is not finite. Collective in a backward
-    that a scaler has scaled; without cost in others."""
+    """True if a GradScaler must skip this step, because a gradient on any rank is not finite. Collective if the loss is
+    scaled; otherwise False without communication."""
     if not _running:
         return False
     wrong = np.array([not all(torch.isfinite(gradient).all() for gradient in gradients)], np.int32)

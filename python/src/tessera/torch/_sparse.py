@@ -18,7 +18,7 @@ def _offsets(lengths: Tensor) -> Tensor:
 
 
 class _Jagged:
-    """Rows of different length. Lengths and offsets: each is made of the other when it is first asked for."""
+    """Rows of different length, given by lengths or offsets. The other one is computed when it is first needed."""
 
     def __init__(
         self, values: Tensor, weights: Optional[Tensor], lengths: Optional[Tensor], offsets: Optional[Tensor]
@@ -92,7 +92,7 @@ def _nothing(
     weights_dtype: Optional[torch.dtype],
     lengths_dtype: torch.dtype,
 ) -> Dict[str, Optional[Tensor]]:
-    """Tensors of no rows."""
+    """Returns arguments for an object without rows."""
     return {
         "values": torch.empty(0, dtype=values_dtype, device=device),
         "weights": torch.empty(0, dtype=weights_dtype, device=device) if is_weighted else None,

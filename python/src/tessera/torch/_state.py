@@ -23,7 +23,7 @@ _CPU = "rank:{}/cpu"
 
 
 def tables_of_plan(plan: Dict[str, Any], path: str) -> Dict[str, Dict[str, Any]]:
-    """A plan's entries for a module's tables, by name."""
+    """Returns a plan's entries for a module's tables, by name."""
     for module in plan["modules"]:
         if module["path"] == path:
             return {table["name"]: table for table in module["tables"]}
@@ -31,9 +31,9 @@ def tables_of_plan(plan: Dict[str, Any], path: str) -> Dict[str, Dict[str, Any]]
 
 
 def _cut(module: Embeddings, table: str) -> Optional[List[Tuple[List[int], List[int], int]]]:
-    """Offsets, sizes and rank of each shard of a table. None where a state dict has no ShardedTensor of it: ranks of
-    torch.distributed are missing or others, every rank has a copy, or its rows are dealt out, so that its pieces are
-    not rectangles."""
+    """Returns offsets, sizes and rank of each shard of a table, or None if a state dict cannot have it as a
+    ShardedTensor: the ranks are not those of torch.distributed, ranks have copies of rows, or the sharder's own rule
+    gives each row its rank, so that shards are not rectangles."""
     group, planned = module.core._group, getattr(module, "_planned", {}).get(table)
     if planned is None or not dist.is_available() or not dist.is_initialized() or planned.get("routed"):
         return None
@@ -45,8 +45,8 @@ def _cut(module: Embeddings, table: str) -> Optional[List[Tuple[List[int], List[
 
 
 def _ask_placement_for_device() -> None:
-    """A ShardedTensor without a shard on this rank says where it is by its placement. PyTorch asks CUDA, unless the
-    backend is gloo."""
+    """Lets a ShardedTensor without a shard on this rank take its device from its placement. PyTorch takes CUDA, unless
+    the backend is gloo."""
     from torch.distributed._shard.sharded_tensor.api import _SHARDED_OPS
 
     asked = torch.Tensor.device.__get__  # type: ignore[attr-defined]
@@ -65,8 +65,8 @@ def _ask_placement_for_device() -> None:
 
 
 def _gather_as_cut() -> None:
-    """PyTorch gathers a ShardedTensor for ``StateDictOptions(full_state_dict=True)`` as if each rank had an equal block
-    of rows, whatever its shards are. Tables that are cut otherwise are gathered here by their shards."""
+    """Lets PyTorch gather a ShardedTensor by its shards for ``StateDictOptions(full_state_dict=True)``. PyTorch itself
+    assumes that each rank has an equal block of rows."""
     from torch.distributed import _state_dict_utils as utils
 
     plain = utils._all_gather_sharded_tensor
@@ -100,7 +100,8 @@ def _sharded(
     rank: int,
     dtype: torch.dtype,
 ) -> Any:
-    """A ShardedTensor of local tensors with their offsets and sizes, and of all shards' places. Nothing is sent."""
+    """Makes a ShardedTensor without communication. local: (tensor, offsets, sizes) of this rank's shards. everywhere:
+    (offsets, sizes, rank) of all shards."""
     from torch.distributed._shard.metadata import ShardMetadata
     from torch.distributed._shard.sharded_tensor import Shard as TorchShard
     from torch.distributed._shard.sharded_tensor import ShardedTensor, ShardedTensorMetadata, TensorProperties
@@ -122,7 +123,7 @@ def _held(module: Embeddings, table: str) -> List[Tuple[Tensor, Shard]]:
 
 
 def sharded_tensor(module: Embeddings, table: str) -> Any:
-    """A table as a ShardedTensor over its own memory; None where it is none."""
+    """Returns a table as a ShardedTensor over its own memory, or None if ``_cut`` has none."""
     cut = _cut(module, table)
     if cut is None:
         return None
@@ -134,8 +135,8 @@ def sharded_tensor(module: Embeddings, table: str) -> Any:
 
 
 def _state_places(cut: List[Tuple[List[int], List[int], int]]) -> Tuple[Dict[Tuple[int, int], int], int]:
-    """Where the states by row of each shard are in the whole state, by the shard's offsets, and its length. As in
-    TorchRec, each column shard has states of its own, one after the other."""
+    """For states with one value per row: returns each shard's first index in the whole state, by the shard's offsets,
+    and the length of the whole state. As in TorchRec, the states of column shards are one after the other."""
     rows = max(at[0] + sizes[0] for at, sizes, _ in cut)
     if all(at[1] == 0 for at, _, _ in cut):
         return {(at[0], at[1]): at[0] for at, _, _ in cut}, rows
@@ -144,8 +145,8 @@ def _state_places(cut: List[Tuple[List[int], List[int], int]]) -> Tuple[Dict[Tup
 
 
 def sharded_state(module: Embeddings, table: str) -> Dict[str, Any]:
-    """A table's states: ShardedTensors, or tensors where the table is none. They are over the optimizer's own memory,
-    except for ShardedTensors of states that are not contiguous."""
+    """Returns a table's states: ShardedTensors, or tensors if the table cannot be a ShardedTensor. They are over the
+    optimizer's own memory, except for ShardedTensors of states that are not contiguous."""
     module.refresh(table)
     held = [(shard, module._states[shard.index]) for _, name, shard in module._held if name == table and shard.rows > 0]
     cut = _cut(module, table)
@@ -161,7 +162,7 @@ def sharded_state(module: Embeddings, table: str) -> Dict[str, Any]:
             at, sizes = [shard.row, shard.col], [shard.rows, shard.cols]
             if per_row:
                 at, sizes = [places[shard.row, shard.col]], [shard.rows]
-            local.append((states[name].contiguous(), at, sizes))  # a copy if two states lie side by side
+            local.append((states[name].contiguous(), at, sizes))  # a copy if rows of two states alternate in memory
         everywhere = cut
         size = list(module.core.tables[table])
         if per_row:
@@ -172,7 +173,7 @@ def sharded_state(module: Embeddings, table: str) -> Dict[str, Any]:
 
 
 def state_memory(module: Embeddings, table: str) -> Dict[str, List[Tensor]]:
-    """The optimizer's own memory behind ``sharded_state``, by name and shard."""
+    """Returns the optimizer's own memory for the states of ``sharded_state``, by name and shard."""
     held = [(shard, module._states[shard.index]) for _, name, shard in module._held if name == table and shard.rows > 0]
     if _cut(module, table) is None and len(held) > 1:
         return {f"{name}#{i}": [value] for i, (_, states) in enumerate(held) for name, value in states.items()}
@@ -180,7 +181,8 @@ def state_memory(module: Embeddings, table: str) -> Dict[str, List[Tensor]]:
 
 
 def _held_shard(parameter: Tensor) -> Optional[Tuple[Embeddings, str, List[Tuple[Tensor, Shard]]]]:
-    """The collection and the table of a parameter that other ranks have other rows of, and the parameter's shard."""
+    """Returns the collection, the table and the tensors with their shards for a parameter of a sharded table, or None
+    for other parameters."""
     place = table_of(parameter)
     if place is None or place[0]._core is None or place[0].core._group.world_size == 1:
         return None

@@ -73,7 +73,7 @@ def pooled(module: EmbeddingBagCollection, features: Any) -> KeyedTensor:
 
 
 def sequences(module: EmbeddingCollection, features: Any) -> List[Tensor]:
-    """A row for each id, by output."""
+    """Returns a row for each id, for each output."""
     ids = dict(zip(features.keys(), torch.split(features.values().long(), features.length_per_key())))
     tables = module._places()._modules
     rows = [functional.embedding(ids[key], tables[config.name].weight) for config, key, _ in module.outputs_in_order()]

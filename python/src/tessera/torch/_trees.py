@@ -12,7 +12,7 @@ from ._sparse import JaggedTensor, KeyedJaggedTensor
 
 
 def _present(parts: Sequence[Optional[Tensor]]) -> Tuple[List[Tensor], List[int]]:
-    """The tensors that are there, and their places: None would be a leaf."""
+    """Returns the tensors that are not None, and their indices: pytrees would treat None as a leaf."""
     return [p for p in parts if p is not None], [i for i, p in enumerate(parts) if p is not None]
 
 

@@ -19,7 +19,7 @@ from .._step import Shard
 if TYPE_CHECKING:
     from ._embeddings import Embeddings
 
-# The collection and table of each parameter. A copy of a parameter is not in it.
+# The collection and table of each parameter. Copies of parameters have no entry.
 _of_tables: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
 
@@ -154,7 +154,7 @@ def shard_tensors(core: Collection, shard: Shard, dtype: torch.dtype) -> Tuple[T
     return copy, {name: torch.from_numpy(state) for name, state in states.items()}
 
 
-# Options of PyTorch's modules that say what a lookup gives.
+# Attributes of PyTorch's modules that are options of a lookup.
 _OPTIONS = frozenset("mode padding_idx max_norm norm_type scale_grad_by_freq include_last_offset".split())
 
 
@@ -168,7 +168,7 @@ class Rows(nn.Module):
         self.__dict__.update(options)
 
     def _apply(self, fn: Callable, recurse: bool = True) -> Rows:
-        """Rows stay as they are stored; the collection converts what it gives."""
+        """Does nothing: rows keep their type, and the collection converts lookup results."""
         return self
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -227,7 +227,7 @@ for _of in ("forward", "forward_pre", "full_backward", "full_backward_pre"):
 
 
 def _refuse_dtensor(value: Any) -> None:
-    """Refuses what fully_shard and parallelize_module put in the place of a weight."""
+    """Refuses a DTensor, with which fully_shard and parallelize_module replace a weight."""
     if isinstance(value, nn.Parameter) and hasattr(value, "placements"):
         raise NotImplementedError(
             "a table's weight cannot become a DTensor: DistributedModelParallel shards tables, and fully_shard and "
@@ -261,7 +261,7 @@ def _readable(place: Rows) -> Any:
 
 
 def place_of(config: Any, kind: type) -> Rows:
-    """The place of a table, of a class of this module."""
+    """Makes the module that holds a table's parameters, an object of the class ``kind``."""
     shape = config.num_embeddings, config.embedding_dim
     if kind is BagRows:
         pooling = str(getattr(config.pooling, "value", config.pooling)).lower()
@@ -269,11 +269,11 @@ def place_of(config: Any, kind: type) -> Rows:
     return kind(*shape, **_AS_IN_PYTORCH) if kind is SequenceRows else kind(*shape)
 
 
-# ---- what a program puts in the place of a parameter
+# ---- tensors with which a program replaces a parameter
 
 
 class _SeenAs:
-    """All places, parameters and addresses, to be compared at once. Each lookup does this."""
+    """The modules, parameters and addresses of all tables. Each lookup checks if they have changed."""
 
     __slots__ = ("_places", "_modules", "_parameters", "_ids", "_viewed", "_addresses")
 
@@ -294,7 +294,7 @@ class _SeenAs:
 
 
 def look(module: Embeddings) -> None:
-    """Notes each table's place, its current parameters, and its own rows."""
+    """Notes each table's module, its current parameters, and its own rows."""
     places = module._places()._modules
     module._seen = [
         (places, table, place, name, p, 0 if isinstance(p, RowCopy) else p.data_ptr(), p.detach())
