@@ -21,7 +21,7 @@ template <class Entry>
 void sort_by_comparing(const Entry* entries, Entry* sorted, int64_t n, int low) {
   int32_t keys[kMaxCompared];  // signed, because every processor's vectors can compare signed numbers
   for (int64_t i = 0; i < n; ++i) keys[i] = static_cast<int32_t>((entries[i].row >> low) ^ 0x80000000u);
-  uint8_t equal[kMaxCompared] = {};  // number of earlier equal entries, by the number of smaller ones
+  uint8_t equal[kMaxCompared] = {};  // equal[s]: entries placed so far whose row has s smaller ones
   for (int64_t i = 0; i < n; ++i) {
     const int32_t key = keys[i];
     int32_t smaller = 0;

@@ -8,7 +8,7 @@ namespace {
 using asio::use_awaitable;
 using boost::system::error_code;
 
-constexpr std::chrono::milliseconds kPatience{5000};  // limit for a connection that has not proved itself
+constexpr std::chrono::milliseconds kPatience{5000};  // time limit for the proof of a new connection
 constexpr Mac kRefusal{};                             // sent in place of a proof, which is never all zeros
 constexpr size_t kMaxInside = 256;                    // the most strangers that are examined at once
 constexpr int kMaxLogged = 100;

@@ -1,4 +1,4 @@
-// Authenticates connections: one side listens behind a Door, the other knocks; both prove that they know the token.
+// Authenticates connections: one side listens with a Door, the other knocks; both prove that they know the token.
 //
 // The caller sends a Hello; the door answers with a nonce; the caller proves that it knows the token; only then does
 // the door. A door limits how long a guest may take, reads nothing of variable length, and drops the oldest stranger

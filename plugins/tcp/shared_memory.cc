@@ -44,19 +44,19 @@ struct Offer {
   uint64_t badge_address = 0;
   Nonce nonce{};  // written in the memory, and badge of its process
 };
-// Sent by the higher rank: if it sees that memory, the nonce that it wrote there, and if it can read the process.
+// The answer of the higher rank.
 struct Reply {
-  uint32_t sees_it = 0;
-  uint32_t reads_it = 0;
+  uint32_t sees_it = 0;   // 1 if it has mapped the offered memory, and written `nonce` there
+  uint32_t reads_it = 0;  // 1 if it can read the lower rank's process
   int32_t process = 0;
   int32_t reserved = 0;
   uint64_t badge_address = 0;
   Nonce nonce{};
 };
-// Sent by the lower rank: if the nonce is there, and if it can read the other's process.
+// The lower rank's last message.
 struct Verdict {
-  uint32_t shared = 0;
-  uint32_t reads_it = 0;
+  uint32_t shared = 0;    // 1 if it found the nonce in the memory
+  uint32_t reads_it = 0;  // 1 if it can read the higher rank's process
 };
 
 using Clock = std::chrono::steady_clock;

@@ -1,5 +1,5 @@
 // tessera/machine.h - costs of a training step's stages on a machine, for the planner's cost model
-// (docs/calibration.md): measured and stored in a topology file, or typical figures if nobody has measured.
+// (docs/calibration.md): measured and stored in a topology file, or typical figures without a measurement.
 //
 //   PlannerOptions options;
 //   options.machine = load_machine("machine.json");       // written by `tessera calibrate`
@@ -88,10 +88,10 @@ struct RowsWork {
 // Sums gradients of data-parallel tables over ranks and applies them.
 struct DataParallelWork {
   double calls = 0, tables = 0;
-  double touched_rows = 0;  // with a gradient on any rank
-  double ids = 0;           // of this rank
-  double rows = 0;          // of the tables
-  double bytes = 0;         // of the gradients of touched rows
+  double touched_rows = 0;  // rows with a gradient on any rank
+  double ids = 0;           // ids of this rank
+  double rows = 0;          // all rows of the tables
+  double bytes = 0;         // bytes of the gradients of touched rows
   static constexpr auto units() {
     return std::to_array<WorkUnit<DataParallelWork>>({{"call", &DataParallelWork::calls},
                                                       {"table", &DataParallelWork::tables},
@@ -108,7 +108,7 @@ struct BesideLayersWork {
   double layers = 0;  // includes interactions
   double samples = 0;
   double vector_pairs = 0;  // samples * vectors^2 of an interaction
-  double bytes = 0;         // of the layers' values
+  double bytes = 0;         // bytes of the layers' values
   static constexpr auto units() {
     return std::to_array<WorkUnit<BesideLayersWork>>({{"call", &BesideLayersWork::calls},
                                                       {"layer", &BesideLayersWork::layers},
@@ -121,7 +121,7 @@ struct BesideLayersWork {
 // The optimizer's step over the dense parameters.
 struct DenseUpdateWork {
   double calls = 0, tensors = 0;
-  double bytes = 0;  // of parameters
+  double bytes = 0;  // bytes of the parameters
   static constexpr auto units() {
     return std::to_array<WorkUnit<DenseUpdateWork>>(
         {{"call", &DenseUpdateWork::calls}, {"tensor", &DenseUpdateWork::tensors}, {"byte", &DenseUpdateWork::bytes}});
@@ -181,9 +181,9 @@ struct LinkFigures {
   Curve all_to_all;     // over the bytes that one rank sends
   Curve all_reduce;     // over the bytes of the tensor
   double wait = 0;      // seconds that ranks with equal work wait for each other, per second of work
-  // Seconds that a message is on its way while others are, too; part of the curves' first points. The rest of these
-  // points is the ranks' own time for their messages. These are the latency and the overhead of LogP (Culler et al.,
-  // 1993). 0: not known, and each message counts all of the first point.
+  // Seconds that a message is on its way, in which others can also be; part of the curves' first points. The rest of
+  // these points is the ranks' own time for their messages. These are the latency and the overhead of LogP (Culler et
+  // al., 1993). 0: not known, and each message counts all of the first point.
   double delay = 0;
   // A network between hosts as its makers state it: a rank sends `bytes_per_second`, a message arrives `delay` later,
   // and it takes its ranks `message_seconds`. kInvalidArgument: not positive, except that the delay may be 0.
@@ -217,7 +217,7 @@ struct Machine {
   DenseFigures dense;
 
   // cpu: a 2-core cloud machine. cuda and hip: TorchRec's bandwidths and links. kFailedPrecondition: any other device,
-  // because nobody has measured it.
+  // because there are no figures of it.
   static Machine typical(const std::string& device);
   const KernelFigures* kernel(const std::string& id) const;  // nullptr: not measured
   // kFailedPrecondition, with advice: these figures do not apply to such a job.

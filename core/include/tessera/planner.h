@@ -158,7 +158,7 @@ struct StorageReservation {
   double percentage = 0.15;  // as a fraction
 };
 struct ReservedStorage {
-  Storage available;  // per rank, what is left; if ranks differ, on the smallest rank
+  Storage available;  // per rank, for tables; if ranks differ, the smallest rank's
   std::vector<Storage> per_rank;
   Storage kjt;                   // per rank, for the input
   std::optional<Storage> dense;  // per rank, for dense parameters; unset: not reserved
@@ -224,8 +224,8 @@ struct PlannerOptions {
   // "torchrec": TorchRec 1.9's formulas over the topology's bandwidths (tests/conformance/SHARDING.md). "default": the
   // kernel plugins' estimates and the figures of `machine` (docs/calibration.md). kInvalidArgument: anything else.
   std::string cost_model = "default";
-  // Unset: typical figures of cpu, cuda or hip, or those of another device's component; kFailedPrecondition: that has
-  // none.
+  // Unset: typical figures of cpu, cuda or hip, or the figures that another device's component gives. Fails with
+  // kFailedPrecondition if it gives none.
   std::optional<Machine> machine;
   std::optional<LinkFigures> network;  // between hosts, instead of the figures of `machine`
   std::string kernel = "auto";         // kernel plugin whose estimates are used

@@ -146,7 +146,7 @@ struct ShardingPlan {
   int world_size = 1;
   int local_world_size = 1;
   std::string compute_device = "cpu";  // for placements in the text forms: "rank:0/cuda:0"
-  std::string model_hash;              // of the tables that it was made for (planner.h); empty: unknown
+  std::string model_hash;              // hash of the tables that it was made for (planner.h); empty: unknown
   std::vector<std::string> sharders;   // ids of the sharders that were tried; empty: unknown
   std::vector<std::pair<std::string, EmbeddingModuleShardingPlan>> modules;
 

@@ -117,9 +117,9 @@ struct StepExchange {
 // Messages to other ranks in all exchanges.
 int64_t messages_of(const std::vector<StepExchange>& exchanges, int own_rank);
 
-// Records when one thread of a rank did what, for a picture of a few steps. A collection with a Trace adds a span for
-// each of its stages. Without one nothing is recorded, and each stage only costs a test. Used by one thread at a time.
-// Allocates nothing after construction.
+// Records the times of the stages on one thread of a rank, for a picture of a few steps. A collection with a Trace adds
+// a span for each of its stages. Without one nothing is recorded, and each stage only costs a test. Used by one thread
+// at a time. Allocates nothing after construction.
 class Trace {
  public:
   using Clock = std::chrono::steady_clock;
@@ -161,7 +161,7 @@ struct DenseWork {
   std::vector<std::pair<int64_t, int64_t>> layers;  // inputs, outputs
   int64_t vectors = 0, dim = 0;                     // of a dot interaction; 0: none
   double bucket_bytes = 4 << 20;                    // size of float32 gradients that are reduced together
-  double gradient_bytes = 4;                        // of a gradient on the wire; 2: comm.lossy has "dense_gradients"
+  double gradient_bytes = 4;                        // bytes of a value on the wire; 2: comm.lossy has "dense_gradients"
   int64_t parameters() const;
   // Seconds of all layers or of the interaction, and the other work, for `batch` samples.
   double layer_seconds(const Curve& curve, double batch) const;
@@ -194,11 +194,11 @@ struct RankWork {
 };
 
 struct StepPrediction {
-  double seconds = 0;                // of a step: the slowest ranks' work, exchanges and waiting
+  double seconds = 0;                // seconds of a step: the slowest ranks' work, exchanges and waiting
   double exchanges = 0;              // part of `seconds`
   double across_hosts = 0;           // part of `exchanges` that crosses hosts
   double waiting = 0;                // part of `seconds`, although ranks have equal work
-  double imbalance = 0;              // part of `seconds`: what the slowest ranks work beyond the mean of all
+  double imbalance = 0;              // part of `seconds`: the work of the slowest ranks beyond the mean
   double bytes_across_hosts = 0;     // bytes to other hosts, of the rank that sends most
   std::vector<StageSeconds> stages;  // by rank; without waiting for others
   std::vector<RankWork> work;        // by rank

@@ -42,8 +42,8 @@ bool Chooser::has_room(const ShardingOption& option) const {
   return true;
 }
 
-// Adds the table's options, without those that are worse than another in every way. Of equal options it keeps the
-// first. An option is only compared with options of its placement that have no more shards, because others may fit
+// Adds the table's options, without those that are worse than another in every way. It keeps the first of equal
+// options. An option is only compared with options of its placement that have no more shards, because others may fit
 // elsewhere.
 void Chooser::add_table(const SearchSpace& space, size_t table) {
   const size_t begin = choices_.size();

@@ -34,8 +34,8 @@ class Chooser {
   struct Choice {
     size_t option;
     double sum, largest;
-    std::array<double, kMemories> bytes;     // of all shards
-    std::array<double, kMemories> of_shard;  // of the largest shard, for each kind of memory
+    std::array<double, kMemories> bytes;     // bytes of all shards, for each kind of memory
+    std::array<double, kMemories> of_shard;  // bytes of the largest shard
   };
   using Bytes = std::array<double, kMemories>;
 

@@ -111,7 +111,7 @@ class Improver {
   }
 
   // Tries partners in both directions from the ideal weight, until the busier of the two ranks would be busier than
-  // after the best change so far. Of equal partners it takes the first in the rank's order.
+  // after the best change so far. If partners are equal, it takes the first in the rank's order.
   bool consider_swap(const Board::Piece& piece, int rank, std::span<const Weighed> partners, Change& best) {
     constexpr double kNone = std::numeric_limits<double>::infinity();
     const double weight = board_.load_of(piece);

@@ -222,7 +222,7 @@ class Enumeration {
     if (alone && updated) leave_out_data_parallel(first);
   }
 
-  // A single rank has nobody to share a data-parallel table with, and its separate update would only cost time.
+  // A single rank has no use for data-parallel tables, whose separate update would only cost time.
   void leave_out_data_parallel(size_t first) {
     const auto begin = space_.options.begin() + static_cast<std::ptrdiff_t>(first);
     const auto data_parallel = std::stable_partition(
@@ -250,7 +250,7 @@ class Enumeration {
     }
   }
 
-  // The reasons why kernels do not serve the table; empty if kernels are not what is missing.
+  // The reasons why kernels do not serve the table; empty if something else is missing.
   std::string refusals(size_t index) {
     const bool cut = priced_[index].table.any_id && !table_kernels_.empty();  // there are kernels, but no layout
     if (options_.torchrec_limits || !refused_.empty() || cut) return refused_;

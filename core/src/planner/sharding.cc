@@ -82,7 +82,7 @@ std::vector<int> place(const Layout& layout, const ShardingRequest& request, con
   return out;
 }
 
-// The least width of a column shard for which there are at most request.pieces of them.
+// The least width of a column shard, so that a table has at most request.pieces of them. 0: the sharder's default.
 int64_t min_partition_of(const ShardingRequest& request, const EmbeddingBagConfig& table) {
   if (request.pieces <= 0 || request.min_partition > 0) return request.min_partition;
   return std::max<int64_t>(1, table.embedding_dim / request.pieces);

@@ -49,14 +49,14 @@ PieceCost StepCosts::piece(const TableLoad& load, const PieceShape& shape, doubl
 
   const int64_t rows = std::llround(static_cast<double>(work.rows) * shape.row_share);
   bool first = true;
-  double behind = 0;  // rows of the shard in this band and all bands before
+  double rows_so_far = 0;  // rows of the shard in this band and all bands before
   for (const PopularityBand& band : load.bands) {
     tsr_workload w{};
     w.struct_size = sizeof(w);
     w.pooling = static_cast<int32_t>(load.table->pooling);
-    const int64_t before = std::llround(behind);
-    behind += band.rows * shape.row_share;
-    w.rows = std::llround(behind) - before;
+    const int64_t before = std::llround(rows_so_far);
+    rows_so_far += band.rows * shape.row_share;
+    w.rows = std::llround(rows_so_far) - before;
     w.dim = shape.cols;
     w.ids = homes * ids * band.share;
     w.weighted = work.weighted;

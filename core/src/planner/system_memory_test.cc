@@ -13,7 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kGiB = int64_t{1} << 30;
-constexpr const char* kUnlimited = "9223372036854771712\n";  // as v1 says it
+constexpr const char* kUnlimited = "9223372036854771712\n";  // cgroup v1's text for no limit
 
 // A machine with 64 GiB of memory, 50 of them available, and the files that a test writes.
 class SystemMemoryTest : public testing::Test {

@@ -43,7 +43,7 @@ class DynamicTables : public KernelInstance, public Changes {
   // The row of each id of a batch. Contexts are reused, so that a step allocates no memory.
   struct Places {
     std::vector<uint32_t> rows;                // by position; kNone if the id has no row
-    std::vector<uint64_t> evictions;           // per table: the eviction count up to which `rows` is valid
+    std::vector<uint64_t> evictions;           // per table: the count when `rows` was filled
     std::vector<std::vector<uint32_t>> again;  // per table: rows that a training batch has more than once
     bool trains = false;
     bool settled = false;  // true when all ids that get a row in this step have it

@@ -107,7 +107,7 @@ class Index {
   // The states that occur once per row: the first row's address, and the bytes from one row to the next.
   char* row_states() const { return heads_.data() + states_at_; }
   uint64_t row_states_stride() const { return stride_; }
-  // The rows of slots in the order of buckets; kNone for an empty slot.
+  // The row of a slot, or kNone if the slot is empty. Slots are numbered in the order of buckets.
   uint32_t row_at(uint64_t slot) const {
     const Place at = place(slot);
     return at.line->tags[at.entry] == 0 ? kNone : at.line->row(at.entry);
@@ -290,8 +290,8 @@ class Index {
     if (evict_ != Evict::kLru) head(row).count = count_bits;
   }
 
-  // The rank of a row. Rows of lower rank are evicted first; of equal ranks, either may be. A sighting never lowers it.
-  // It may only be used if rank_holds().
+  // The rank of a row. Rows of lower rank are evicted first; rows of equal rank in any order. A sighting never lowers
+  // it. It may only be used if rank_holds().
   uint32_t rank(const Head& own) const {
     constexpr uint32_t kSteps = 28, kCounted = (1 << (32 - kSteps)) - 1;
     if (evict_ == Evict::kLru) return own.step;
@@ -315,7 +315,7 @@ class Index {
     if (evict_ == Evict::kLfu) return static_cast<float>(count_bits);
     return evict_ == Evict::kDecayed ? decayed(count_bits, std::max(step, last) - last) : 0;
   }
-  // Of rows with equal scores, the one that was not seen for longer is evicted first, then the one with the lower hash.
+  // If scores are equal, the row that was not seen for longer is evicted first, then the row with the lower hash.
   static bool goes_first(const Head& a, const Head& b) {
     return a.step != b.step ? a.step < b.step : scrambled(a.id) < scrambled(b.id);
   }

@@ -217,7 +217,7 @@ void check_begins() {
   expect(bounded.rows().size() == 2 && bounded.rows().at(TSR_SHARED_ROW_ID).updates == 1.25f, "with bounded ids, too");
 }
 
-// Hits are lookups of ids that already had a row, also in an evaluation, whatever the other ids read.
+// Hits are lookups of ids that already had a row, also in an evaluation, and also if other ids get the shared row.
 void check_counts() {
   struct Count {
     const char* options;

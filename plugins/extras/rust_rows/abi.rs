@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// What a kernel needs of tessera/abi/*.h, in Rust: the same members in the same order. The headers say what they mean.
+// The structs of tessera/abi/*.h that a kernel needs, in Rust, with the same members in the same order. The headers
+// explain them.
 use std::os::raw::{c_char, c_void};
 
 pub type Code = i32;
@@ -222,7 +223,7 @@ pub struct KernelStats {
     pub evictions: u64,
 }
 
-type Absent = Option<unsafe extern "C" fn()>; // of slots that this kernel leaves out
+type Absent = Option<unsafe extern "C" fn()>; // the type of functions that this kernel does not have
 #[repr(C)]
 pub struct Kernel {
     pub struct_size: u32,
@@ -265,6 +266,6 @@ pub struct Note<const N: usize> {
     pub manifest: [u8; N],
 }
 
-/// A table of pointers that never changes.
+/// A constant that contains pointers.
 pub struct Table<T>(pub T);
 unsafe impl<T> Sync for Table<T> {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! acme.rust_rows: float32 tables in host memory, in plain loops of Rust. Sums, means and sequences, weights, any
-//! optimizer with states per row or per element; the update is inside backward ("fused").
+//! acme.rust_rows: float32 tables in host memory, in plain loops of Rust. It computes sums, means and sequences, with
+//! weights or without. Backward updates rows ("fused") by any optimizer with states per row or per element.
 mod abi;
 
 use abi::*;
@@ -10,7 +10,7 @@ use std::os::raw::{c_char, c_void};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::slice;
 
-/// Why a call failed: one sentence, or nothing where the caller's error is filled already.
+/// The error of a call: its code and one sentence, or None if the caller's Error has been filled already.
 struct Failure(Code, Option<String>);
 type Result<T> = std::result::Result<T, Failure>;
 
@@ -18,7 +18,7 @@ fn refuse<T>(code: Code, text: String) -> Result<T> {
     Err(Failure(code, Some(text)))
 }
 
-/// Runs `body`, lets no panic pass, and fills the caller's error: never more of it than there is.
+/// Runs `body`, and fills the caller's Error if it fails or panics. Writes at most struct_size bytes of it.
 unsafe fn guard(err: *mut Error, body: impl FnOnce() -> Result<()>) -> Code {
     let result = catch_unwind(AssertUnwindSafe(body))
         .unwrap_or_else(|_| refuse(INTERNAL, "acme.rust_rows panicked: please report it".into()));
@@ -65,7 +65,7 @@ unsafe fn text<'a>(text: *const c_char) -> &'a str {
     CStr::from_ptr(text).to_str().unwrap_or("?")
 }
 
-/// The states of an optimizer; refuses those that are not kept here.
+/// Returns the states of an optimizer. Refuses kinds of states that this kernel does not have.
 unsafe fn states_of(optimizer: *const Part) -> Result<Vec<State>> {
     let mut out = Vec::new();
     if optimizer.is_null() {
@@ -101,7 +101,7 @@ struct Shard {
     rows: usize,
     dim: usize,
     weights: Vec<f32>,
-    states: Vec<(usize, Vec<f32>)>, // values of a row, and all rows'
+    states: Vec<(usize, Vec<f32>)>, // for each state: values per row, and the values of all rows
     lookups: u64,
 }
 
@@ -128,13 +128,13 @@ impl Shard {
     }
 }
 
-/// One id of one bag: where it stands, its row, where that goes in the output, and its part of that.
+/// One id of one bag.
 struct Entry {
-    position: i64,
+    position: i64, // in the batch's ids
     row: usize,
-    place: isize,
-    share: f32,
-    mean: f32, // 1 / length of the bag for MEAN, else 1
+    place: isize, // first float of the output to which the row is added
+    share: f32,   // factor on the row: its weight times `mean`
+    mean: f32,    // 1 / length of the bag for MEAN, otherwise 1
 }
 
 unsafe fn each_entry(lookup: &Lookup, f: &LookupFeature, mut body: impl FnMut(Entry)) {
@@ -155,7 +155,7 @@ unsafe fn each_entry(lookup: &Lookup, f: &LookupFeature, mut body: impl FnMut(En
 struct Instance {
     shards: Vec<Shard>,
     optimizer: *const Part,
-    most: f32, // of a gradient's element; 0: any
+    most: f32, // limit of a gradient's element; 0: no limit
 }
 
 impl Instance {
@@ -226,14 +226,14 @@ impl Instance {
                 let states: Vec<*mut f32> =
                     shard.states.iter_mut().map(|(width, all)| all[row * *width..].as_mut_ptr()).collect();
                 let weights = shard.weights[row * shard.dim..].as_mut_ptr();
-                let update = api.update_row.unwrap(); // check() has seen it
+                let update = api.update_row.unwrap(); // check() refuses optimizers without it
                 update((*self.optimizer).self_, args.update, shard.dim as i64, weights, sum.as_ptr(), states.as_ptr());
             }
         }
         Ok(())
     }
 
-    /// copy(mine, theirs, values) for the weights and each state of a row.
+    /// Calls copy(mine, theirs, values) for the weights and each state of a row.
     unsafe fn exchange(&mut self, table: u32, row: usize, rows: &Rows, at: usize, copy: fn(*mut f32, *mut f32, usize)) {
         let shard = &mut self.shards[table as usize];
         let dim = shard.dim;
@@ -294,7 +294,7 @@ unsafe extern "C" fn forward(
 ) -> Code {
     let code = guard(err, || instance(raw).forward(&*lookup, output));
     if code == OK && !context.is_null() {
-        *context = raw; // backward needs the lookup alone
+        *context = raw; // backward needs no other context than the instance
     }
     code
 }
@@ -371,7 +371,7 @@ unsafe extern "C" fn create(
 ) -> Code {
     guard(err, || match text(options).trim() {
         "{}" => {
-            *object = std::ptr::null_mut(); // none is needed
+            *object = std::ptr::null_mut(); // no object is needed
             Ok(())
         }
         other => refuse(INVALID_ARGUMENT, format!("acme.rust_rows has no options, not {}", other)),
@@ -447,7 +447,7 @@ static NOTE: Note<40> = Note {
 };
 
 /// # Safety
-/// As tessera/abi/plugin.h says.
+/// The arguments must be as tessera/abi/plugin.h requires.
 #[no_mangle]
 pub unsafe extern "C" fn tessera_plugin_v1(_: *const c_void, _: *mut Error) -> *const Plugin {
     &PLUGIN.0

@@ -25,7 +25,7 @@ cleanup() {
 }
 trap cleanup EXIT
 
-limited() { # a command in a group of so much memory
+limited() { # runs a command in a control group with `limit` bytes of memory
   if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
     group=/sys/fs/cgroup/tiered-$$
     mkdir -p "$group"
@@ -38,7 +38,7 @@ limited() { # a command in a group of so much memory
   bash -c 'echo $$ >"$0/cgroup.procs"; exec "$@"' "$group" "$@"
 }
 
-train() { # NAME KERNEL command before it
+train() { # NAME KERNEL [COMMAND...], which is put before the program
   local name=$1 kernel=$2
   shift 2
   [[ $runs == *" $name "* ]] || return 0

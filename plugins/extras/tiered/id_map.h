@@ -28,7 +28,7 @@ class IdMap {
     if (seats_[hole].value == kNone) return;
     --size_;
     seats_[hole].value = kNone;
-    // Later entries may belong into the hole.
+    // A later entry moves into the hole if that is nearer to its home.
     for (size_t at = next(hole); seats_[at].value != kNone; at = next(at)) {
       const size_t home = home_of(seats_[at].id);
       if (((at - home) & (seats_.size() - 1)) < ((at - hole) & (seats_.size() - 1))) continue;

@@ -47,7 +47,7 @@ class RowLog {
   // True if fewer blocks are free than writing `count` blocks and then emptying segments would need.
   bool tight(uint32_t count) const { return free_blocks() < count + spare_; }
   uint32_t free_blocks() const;
-  // Call when nobody still reads places that were not held at the last call.
+  // Call it when no thread still reads places that were not held at the last call.
   void reuse();
 
   // Mark places as held or old. Call them with the table's lock.
@@ -55,8 +55,8 @@ class RowLog {
   void drop(uint32_t place) {
     if (place != kNowhere) --held_[segment(place)];
   }
-  // The segments to empty, in the order of their places, so that at least one block is gained. A segment without a held
-  // place is `empty` and need not be read.
+  // Enough segments to gain at least one block when they are emptied, in the order of their places. A segment without a
+  // held place is `empty` and need not be read.
   struct Emptied {
     uint32_t segment;
     bool empty;

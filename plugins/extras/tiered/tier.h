@@ -80,7 +80,7 @@ class Tier {
     uint16_t pins = 0;
     bool changed = false;
   };
-  // Where a row is: two bits for the kind of place, and an index there.
+  // The place of a row: two bits for the kind of place, and an index there.
   enum Where : uint32_t { kStarts = 0, kCached = 1, kOnTheWay = 2, kStored = 3 };
   static constexpr uint32_t kNumber = (1u << 30) - 1;
   static constexpr uint32_t word(Where where, uint32_t number) { return where << 30 | number; }

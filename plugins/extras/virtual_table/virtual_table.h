@@ -55,7 +55,7 @@ class VirtualTables : public KernelInstance, public Changes {
   // The state that a forward keeps for each table.
   struct Kept : InnerAsk {
     std::vector<int64_t> ids;
-    uint64_t evictions = 0;  // the eviction count up to which rows belong to their ids
+    uint64_t evictions = 0;  // the eviction count after find(); if it has grown, ids may have lost their rows
   };
   struct Context {
     std::vector<Kept> tables;

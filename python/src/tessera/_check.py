@@ -74,7 +74,7 @@ def truth(value: Any, name: str) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """NumPy's numbers in JSON."""
+    """Converts NumPy's numbers for JSON."""
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         return value.item()
     raise InvalidArgument(f"{_shown(value)} cannot be in a description: use texts, numbers, lists and mappings")

@@ -93,7 +93,7 @@ class Collection:
 
         values: ids, int32 or int64 ``[n]``, key-major: all samples of the first key, then all of the next one.
         lengths: int32 or int64 ``[keys * samples]`` or ``[keys, samples]``, ids of each bag.
-        offsets: ``[keys * samples + 1]``, given instead of lengths: the begin of each bag, and the end of the last one.
+        offsets: ``[keys * samples + 1]``, given instead of lengths: the start of each bag, and the end of the last one.
         weights: float32 ``[n]``, for a weighted collection.
         keys: the order of the features in the batch; None: ``features``.
         strides, inverse: for features with different numbers of samples. strides has the number for each key. inverse
@@ -169,7 +169,7 @@ class Collection:
     def _tell_others(self, error: Exception) -> None:
         """Ends the step on the other ranks, which would otherwise wait for this rank's batch."""
         why = self._batch.refuse(error)
-        with contextlib.suppress(_l.InvalidArgument):  # the same error, with "rank N: " before it
+        with contextlib.suppress(_l.InvalidArgument):  # raises the error again, as "rank N: ..."
             self._group._wait(_lib.tsr_collection_forward, self._handle.value, self._batch.address, None, None)
         del why
 

@@ -9,8 +9,8 @@ from typing import Any, List, Mapping, Optional
 
 
 def page(home: str, title: str, parts: List[Mapping[str, Any]]) -> Optional[str]:
-    """An HTML page that needs no network; its script draws the parts (apps/tessera/page/page.js). home: the folder of
-    ``bin/tessera``. Returns None if that folder has no files for pages."""
+    """Returns an HTML page that needs no network, whose script draws the parts (apps/tessera/page/page.js), or None if
+    ``home``, the folder of ``bin/tessera``, has no files for pages."""
     for folder in (home, os.path.dirname(home)):  # Debian has libraries one folder further down
         path = os.path.join(folder, "share", "tessera", "page.html")
         if os.path.exists(path):

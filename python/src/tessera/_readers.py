@@ -119,7 +119,7 @@ class _Wanted(NamedTuple):
 
 
 class _Opened:
-    """The object behind the library's handle: a reader and its position."""
+    """A reader and its position, to which a handle of the library refers."""
 
     def __init__(self, reader: Any) -> None:
         self.reader = reader

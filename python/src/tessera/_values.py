@@ -28,7 +28,7 @@ class Column:
     """Values of some rows, of the types that they came in (float32, float64, int64, uint64) until ``wanted_as``.
 
     unit: for int64 that are not plain numbers: "bool", "day", "s", "ms", "us", "ns", and "time:s" and so on for times
-    of a day. texts: for text, the begin of each value in the bytes of ``values``. lists: the begin of each row's
+    of a day. texts: for text, the start of each value in the bytes of ``values``. lists: the start of each row's
     values. present: 0 for a row without a value. weights: for lists, float32, one for each value. refused: the reason
     why the column cannot be used, which becomes an error if a job needs it."""
 

@@ -19,7 +19,7 @@ Solution solution_of(const std::vector<size_t>& options, const Partitioner& part
   return out;
 }
 
-// The work of one greedy partition, in looks at a rank (Budget's unit), roughly.
+// The approximate work of one greedy partition, in Budget's unit.
 double work_of_partition(const SearchProblem& problem) {
   double work = 0;
   for (size_t t = 0; t < problem.space.tables(); ++t) {

@@ -13,7 +13,7 @@ SearchOutcome search(const SearchProblem& problem, Budget& budget);
 // The greedy partitioner's ranks for one option per table; unset if it finds no room.
 std::optional<Solution> partitioned(const SearchProblem& problem, const std::vector<size_t>& options);
 
-// The work of all proposals, in looks at a rank (Budget's unit), roughly.
+// The approximate work of all proposals, in Budget's unit.
 double work_of_proposals(const SearchProblem& problem);
 
 }  // namespace tessera::greedy

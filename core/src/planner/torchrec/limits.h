@@ -1,4 +1,4 @@
-// TorchRec's sharders, and where it offers them.
+// TorchRec's sharders, and the collections and devices for which it offers them.
 #pragma once
 
 #include <span>

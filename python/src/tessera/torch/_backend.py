@@ -150,7 +150,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
         self._name = name
 
     def abort(self) -> None:
-        """Ends the group. Operations for which other ranks wait fail."""
+        """Ends the group. Calls in which other ranks wait raise an error."""
         reason = f"rank {self._rank} has aborted its process group"
         self.group.abort(reason)
         self._messages.abort(reason)
@@ -297,7 +297,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
             self.allgather([[of_rank[r] for of_rank in outputs]], [input])
         return _done(outputs)
 
-    # ---- pieces
+    # ---- exchanges
 
     def _exchange(self, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
         """Sends inputs[r] to rank r, and receives outputs[r] from it. Tensors may have any length, also 0."""
@@ -382,7 +382,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
         return self._messages.receive(_bytes(memory), of, tag, tensors, done)
 
     def recv_anysource(self, *args: Any) -> Any:
-        """Refused: a message's rank must be named."""
+        """Raises ``NotImplementedError``, because the backend needs the rank of a message."""
         raise NotImplementedError(f"recv from any rank has no counterpart in the backend {NAME}: name the rank by src")
 
 

@@ -1,4 +1,4 @@
-"""Names of TorchRec that tessera.torch lacks: each gives one sentence that names it."""
+"""Errors for names of TorchRec that tessera.torch lacks, each with one sentence that names it."""
 
 from __future__ import annotations
 

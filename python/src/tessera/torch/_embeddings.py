@@ -22,7 +22,7 @@ def drawn_seed() -> int:
 
 
 def _anchor() -> Tensor:
-    """Makes the input of lookups that makes autograd call their backward, although no parameter needs a gradient."""
+    """Makes the input that lets autograd call the backward of lookups, although no parameter needs a gradient."""
     return torch.zeros((), dtype=torch.float32, device="cpu", requires_grad=True)
 
 

@@ -76,7 +76,7 @@ class KeyedTensor:
     ) -> None:
         """offset_per_key and index_per_key are not read, because they follow from the other arguments."""
         self._keys, self._length_per_key, self._values, self._key_dim = keys, length_per_key, values, key_dim
-        self._places: Optional[Dict[str, Tuple[int, int]]] = None  # the begin and the width of each key
+        self._places: Optional[Dict[str, Tuple[int, int]]] = None  # the first column and the width of each key
         self._parts: Optional[Dict[str, Tensor]] = None  # of the values when they had version _parts_version
         self._parts_version = 0
 
@@ -110,7 +110,7 @@ class KeyedTensor:
         return self._length_per_key
 
     def offset_per_key(self) -> List[int]:
-        """The begin of each key, and the end of the last one."""
+        """The first column of each key, and the end of the last one."""
         out = [0]
         for length in self._length_per_key:
             out.append(out[-1] + length)

@@ -138,7 +138,7 @@ class Operators(_Graph):
             return self._folded(node)
         name = str(node.target).split(".")[1] if str(node.target).startswith(("aten.", "tessera.")) else ""
         if name in ("sym_size",) or all(self._values.get(one) is None for one in tensors if one not in self._constants):
-            return None  # computes with sizes or ids, which are no layer's input
+            return None  # computes with sizes or ids, which layers do not take
         if name in _ACTIVATIONS:
             return self._made("activation", self._of(node), self._of(node).width, {"kind": name})
         if name in _UNCHANGED:
@@ -382,7 +382,7 @@ class Operators(_Graph):
             if end - start == whole:
                 out.append((name, whole))
                 continue
-            if name in self._activated:  # an output must be a sigmoid's, not columns of one
+            if name in self._activated:  # move the sigmoid to the end, where an output needs it
                 before, options = self._activated[name]
                 out += self._made("activation", self._cut(before, start, end - start), end - start, options).parts
                 continue

@@ -53,7 +53,7 @@ class TrainPipelineBase(Generic[In, Out]):
         custom_model_fwd: Optional[Callable[[In], Tuple[torch.Tensor, Out]]] = None,
         **theirs: Any,
     ) -> None:
-        """theirs: TorchRec's other arguments. Arguments about the way of batches to a GPU have no effect."""
+        """theirs: TorchRec's other arguments. Arguments about how batches get to a GPU have no effect."""
         refuse(type(self).__name__, {k: v for k, v in theirs.items() if k not in _OF_GPUS}, _USUAL)
         if torch.device(device).type != "cpu":
             raise NotImplementedError(f"a pipeline on {device} has no counterpart in tessera.torch: only the cpu has")

@@ -85,7 +85,7 @@ class QuantEmbeddingBagCollection(_Quantized):
         return self.core.lookup(**batch_arguments(features, self.core.features, self._is_weighted))
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
-        """Pooled rows of each sample, float32."""
+        """Returns the pooled rows of each sample, float32."""
         if isinstance(features, Proxy):
             return _traced.leaf(self, features)
         if _ops.wanted():

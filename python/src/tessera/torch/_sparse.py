@@ -50,7 +50,7 @@ class _Jagged:
         return self._lengths
 
     def offsets(self) -> Tensor:
-        """The begin of each row, and the end of the last one."""
+        """The start of each row, and the end of the last one."""
         if self._offsets is None:
             self._offsets = _offsets(self._lengths)
         return self._offsets
@@ -343,7 +343,7 @@ class KeyedJaggedTensor(_Jagged):
         return self._length_per_key
 
     def offset_per_key(self) -> List[int]:
-        """The begin of each key's values, and the end of the last one's."""
+        """The start of each key's values, and the end of the last one's."""
         out = [0]
         for length in self.length_per_key():
             out.append(out[-1] + length)
@@ -358,7 +358,7 @@ class KeyedJaggedTensor(_Jagged):
         return None if self._length_per_key is None else self.offset_per_key()
 
     def lengths_offset_per_key(self) -> List[int]:
-        """The begin of each key's lengths, and the end of the last one's."""
+        """The start of each key's lengths, and the end of the last one's."""
         return [0, *itertools.accumulate(self.stride_per_key())]
 
     def index_per_key(self) -> Dict[str, int]:
