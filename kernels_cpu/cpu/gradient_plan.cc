@@ -235,7 +235,7 @@ int GradientPlan::bucket_bits(const TableEntries& t, const GradientOptions& opti
   const bool for_threads =
       options.threads > 1 && t.count >= std::max(kCutWithThreads, total_ / (kTablesPerThread * options.threads));
   if (!for_threads && (t.count < kCutForCache || t.summed)) return 0;
-  // As few buckets as necessary, because then each has more rows of a bag.
+  // Uses as few buckets as necessary, because then each has more rows of a bag.
   const int for_cache = std::bit_width(static_cast<uint64_t>(t.count / kEntriesPerBucket));
   const int for_balance = std::bit_width(2 * options.threads - 1);
   return std::min({std::max(for_cache, for_balance), kMaxBucketBits, t.row_bits});

@@ -261,8 +261,8 @@ void ItemLoss::leave_out() {
   }
 }
 
-// In training, factors make the mean over the samples of all ranks equal the mean over all rows. Otherwise a sample's
-// value is the mean over its own rows.
+// Sets the rows' factors. The mean over the samples of all ranks equals the mean over all rows in training. Otherwise a
+// sample's value is the mean over its own rows.
 void ItemLoss::weigh(const ModuleCall& call) {
   std::array<double, 2> sums = {0, static_cast<double>(call.batch)};
   for (const Row& row : rows_) sums[0] += row.weight;

@@ -94,7 +94,7 @@ class Weights {
  private:
   struct Shape {
     int64_t in, out;
-    // In narrower products, rounding takes as long as it saves.
+    // Rounding takes as long as it saves in narrower products.
     bool rounds() const { return in >= 32 && out >= 32; }
   };
   struct Tile {

@@ -137,7 +137,7 @@ void Process::finalise(int status) {
   wait_for_launcher(Clock::now() - began);
 }
 
-// In MPI_Finalize, a rank tells the launcher that it ends, and waits kAnswered for the answer (PMIx_Finalize). If many
+// A rank in MPI_Finalize tells the launcher that it ends, and waits kAnswered for the answer (PMIx_Finalize). If many
 // ranks share few processors with the launcher, the launcher may read this only after the rank has exited, and then
 // reports that the rank has not called MPI_Finalize. So a rank that may not have got an answer sleeps before it exits,
 // and leaves the processors to the launcher.

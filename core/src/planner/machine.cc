@@ -132,7 +132,7 @@ LinkFigures LinkFigures::of_network(double bytes_per_second, double delay, doubl
     fail(Code::kInvalidArgument, "a network has a positive bandwidth and a positive time for a message");
   constexpr double kStep = 1.5;  // between points, the curve is then less than 1 % off the line
   const double fixed = delay + message_seconds;
-  // To reduce a tensor, each of two ranks sends half of it twice.
+  // A reduction is two exchanges, in each of which each of two ranks sends half of the tensor.
   return {.backend = "stated",
           .ranks = 2,
           .all_to_all = line(fixed, 1 / bytes_per_second, kStep),

@@ -89,7 +89,7 @@ std::vector<fs::path> groups(const Version& version, const std::string& root) {
   const std::optional<Mount> mount = mount_of(version, root);
   if (!group || !mount) return {};
   const fs::path top = root + mount->at.native();
-  // In a container, its own group may appear as the root.
+  // The root may be a container's own group.
   const fs::path inside = group->lexically_relative(mount->group);
   std::vector<fs::path> out{top};
   if (inside.empty() || *inside.begin() == "..") return out;

@@ -1,6 +1,6 @@
 // The formats in which float32 values travel: unchanged, as float16 or bfloat16, or as int8 with a scale per row.
 //
-// In int8, a row is its scale (float32, largest magnitude / 127) and a byte per element, the nearest multiple of the
+// An int8 row is its scale (float32, largest magnitude / 127) and a byte per element, the nearest multiple of the
 // scale. Rows of one element would become larger, so they travel unchanged. Elements that are not rows, or rows of
 // different widths, are divided into rows of 64; the last row may be shorter.
 #pragma once

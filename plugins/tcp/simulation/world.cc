@@ -219,7 +219,7 @@ void World::reset_end(Connection& connection, int end, Time when) {
   remember(connection.ends[end].reset_at);
 }
 
-// As in Linux, a side that closes before it has read everything resets the connection, and its unsent data is lost.
+// A side that closes before it has read everything resets the connection, as in Linux, and its unsent data is lost.
 void World::close_end(Connection& connection, int end) {
   End& own = connection.ends[end];
   if (std::exchange(own.closed, true)) return;
