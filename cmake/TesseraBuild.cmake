@@ -123,6 +123,10 @@ function(tessera_threaded)
   endforeach()
 endfunction()
 
+# What tests of several folders share: "shell.h", and the core's helpers for tests such as "config/test_directory.h".
+add_library(test_support INTERFACE)
+target_include_directories(test_support INTERFACE ${PROJECT_SOURCE_DIR}/tests/support ${PROJECT_SOURCE_DIR}/core/src)
+
 # tessera_test(NAME SOURCES ... [LINK libraries...] [DEFINITIONS ...] [NEEDS targets...] [TIMEOUT seconds] [LABELS ...]
 # [RANKS]): a GoogleTest program, and a test of the same name that runs it, with a limit of two minutes unless told
 # otherwise. NEEDS is built first; with RANKS it starts ranks as processes.

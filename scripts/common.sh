@@ -43,3 +43,36 @@ build_jobs() {
   [ "$by_memory" -ge 1 ] || by_memory=1
   [ "$cores" -le "$by_memory" ] && echo "$cores" || echo "$by_memory"
 }
+
+# Sets TESSERA_TEST_DATA to ../shared/data beside the repository if that exists and nothing else is set.
+find_test_data() {
+  if [ -z "${TESSERA_TEST_DATA:-}" ] && [ -d "$root/../shared/data" ]; then
+    TESSERA_TEST_DATA=$(cd "$root/../shared/data" && pwd)
+    export TESSERA_TEST_DATA
+  fi
+}
+
+# fill_venv DIR IMPORTS PACKAGE...: makes a virtual environment in DIR and installs the packages by pip, unless it
+# imports IMPORTS already.
+fill_venv() {
+  "$1/bin/python" -c "import $2" 2>/dev/null && return
+  say "${*:3} in $1"
+  python3 -m venv "$1"
+  "$1/bin/pip" install --quiet "${@:3}"
+}
+
+# take_build_and_python "$@": takes --build DIR and --python PYTHON into `build` and `python`, and leaves the other
+# arguments in `rest`. Prints the script's first comment for an option that it does not know.
+take_build_and_python() {
+  build=$root/build/test python=
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --build) build=$(cd "$2" && pwd) ;;
+      --python) python=$2 ;;
+      -*) sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 2 ;;
+      *) break ;;
+    esac
+    shift 2
+  done
+  rest=("$@")
+}

@@ -2,33 +2,22 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdio>
-#include <string>
+#include "shell.h"
 
 namespace {
 
 using testing::EndsWith;
 using testing::HasSubstr;
-
-std::string output_of(const std::string& command) {
-  std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
-  EXPECT_NE(pipe, nullptr);
-  if (pipe == nullptr) return "";
-  std::string text;
-  char buffer[4096];
-  for (size_t n = 0; (n = std::fread(buffer, 1, sizeof(buffer), pipe)) > 0;) text.append(buffer, n);
-  EXPECT_EQ(::pclose(pipe), 0) << text;
-  return text;
-}
+using tessera::test::output_of;
 
 TEST(Introduction, IsTrueOnOneRank) {
-  const std::string text = output_of(TESSERA_INTRODUCTION);
+  const std::string text = output_of(TESSERA_INTRODUCTION " 2>&1");
   EXPECT_THAT(text, HasSubstr("over 1 rank(s)"));
   EXPECT_THAT(text, EndsWith("All of this is true.\n"));
 }
 
 TEST(Introduction, IsTrueOnTwoRanksOverTcp) {
-  const std::string text = output_of(TESSERA_PROGRAM " launch -n 2 -- " TESSERA_INTRODUCTION);
+  const std::string text = output_of(TESSERA_PROGRAM " launch -n 2 -- " TESSERA_INTRODUCTION " 2>&1");
   EXPECT_THAT(text, HasSubstr("over 2 rank(s), transport tcp"));
   EXPECT_THAT(text, HasSubstr("film    | row_wise"));
   EXPECT_THAT(text, EndsWith("All of this is true.\n"));

@@ -1,23 +1,18 @@
 // Compares the tutorial's output of both ranks with recorded lines.
 #include <gtest/gtest.h>
 
-#include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 
+#include "shell.h"
+
 namespace {
 
 // Returns the lines that the command printed; fails the test if the command failed.
 std::multiset<std::string> lines_of(const std::string& command) {
-  std::FILE* pipe = ::popen(command.c_str(), "r");
-  EXPECT_NE(pipe, nullptr);
-  if (pipe == nullptr) return {};
-  std::string text;
-  char buffer[4096];
-  for (size_t n = 0; (n = std::fread(buffer, 1, sizeof(buffer), pipe)) > 0;) text.append(buffer, n);
-  EXPECT_EQ(::pclose(pipe), 0) << text;
+  const std::string text = tessera::test::output_of(command);
   std::multiset<std::string> lines;
   for (size_t start = 0, end = 0; (end = text.find('\n', start)) != std::string::npos; start = end + 1) {
     lines.insert(text.substr(start, end - start));

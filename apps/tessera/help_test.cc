@@ -1,15 +1,14 @@
 // Tests that help, manual pages and completion agree; they come from one table of options.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <cstdio>
 #include <regex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "command.h"
+#include "shell.h"
 #include "tessera/abi/base.h"
 
 namespace {
@@ -18,27 +17,8 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-struct Finished {
-  std::string output;  // standard output only
-  int status;
-};
-
-Finished run(const std::string& command) {
-  Finished done;
-  std::FILE* pipe = ::popen(command.c_str(), "r");
-  EXPECT_NE(pipe, nullptr);
-  char buffer[4096];
-  for (size_t n = 0; (n = std::fread(buffer, 1, sizeof(buffer), pipe)) > 0;) done.output.append(buffer, n);
-  const int status = ::pclose(pipe);
-  done.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return done;
-}
-
-std::string output_of(const std::string& command) {
-  const Finished done = run(command);
-  EXPECT_EQ(done.status, 0) << command;
-  return done.output;
-}
+using tessera::test::output_of;
+using tessera::test::run_shell;
 
 const std::string kProgram = TESSERA_PROGRAM;
 
@@ -113,7 +93,7 @@ TEST(Help, UnknownCommandsAreWrongUse) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"trian", "train"}, {"help trian", "train"}, {"bench lokup", "lookup"}, {"bench help lokup", "lookup"}};
   for (const auto& [words, meant] : cases) {
-    const Finished done = run(kProgram + " " + words + " 2>&1");
+    const auto done = run_shell(kProgram + " " + words + " 2>&1");
     EXPECT_EQ(done.status, 2) << words;
     EXPECT_THAT(done.output, HasSubstr("unknown command \"")) << words;
     EXPECT_THAT(done.output, HasSubstr("; the nearest is \"" + meant + "\": see tessera")) << words;
@@ -122,7 +102,7 @@ TEST(Help, UnknownCommandsAreWrongUse) {
 
 TEST(Help, UnknownOptionsAndSurplusWordsAreNamed) {
   const auto said = [](const char* words) {
-    const Finished done = run(kProgram + " " + words + " 2>&1");
+    const auto done = run_shell(kProgram + " " + words + " 2>&1");
     EXPECT_EQ(done.status, 2) << words;
     return done.output;
   };
@@ -137,7 +117,7 @@ TEST(Help, UnknownOptionsAndSurplusWordsAreNamed) {
 TEST(Help, EveryWrongUseHasStatus2) {
   for (const std::string& command : all_commands()) {
     if (command.empty() || commands_in(output_of(kProgram + " help " + command)).size() > 1) continue;
-    const Finished unknown = run(kProgram + " " + command + " --no-such-option 2>&1 </dev/null");
+    const auto unknown = run_shell(kProgram + " " + command + " --no-such-option 2>&1 </dev/null");
     EXPECT_EQ(unknown.status, 2) << command << unknown.output;
     EXPECT_THAT(unknown.output, HasSubstr("there is no option --no-such-option")) << command;
   }
@@ -149,11 +129,11 @@ TEST(Help, EveryWrongUseHasStatus2) {
            "report " + none + " " + none, "trace " + none + " " + none, "plugins --config " + none, "verify " + none,
            "plan --diff " + none + " " + none, "train --config x --nproc many", "plan --config x --world-size -3x",
            "launch -n 0 -- true"}) {
-    const Finished done = run(kProgram + " " + words + " 2>&1 </dev/null");
+    const auto done = run_shell(kProgram + " " + words + " 2>&1 </dev/null");
     EXPECT_EQ(done.status, 2) << words << done.output;
     EXPECT_THAT(done.output, StartsWith("tessera ")) << words;
   }
-  EXPECT_THAT(run(kProgram + " model inspect " + TESSERA_COMPLETION + " 2>&1").output,
+  EXPECT_THAT(run_shell(kProgram + " model inspect " + TESSERA_COMPLETION + " 2>&1").output,
               HasSubstr("is a file: tessera model inspect takes the directory of a packed model"));
 }
 
@@ -173,11 +153,11 @@ TEST(Help, TheManualListsExitStatuses) {
   const std::string page = output_of(kProgram + " --man");
   for (const char* status : {"0", "1", "2", "75", "126, 127", "128 + N"})
     EXPECT_THAT(page, HasSubstr(std::string("\n.TP\n\\fB") + status + "\\fR\n"));
-  EXPECT_EQ(run(kProgram + " launch -n 1 -- no-such-program 2>/dev/null").status, 127);
+  EXPECT_EQ(run_shell(kProgram + " launch -n 1 -- no-such-program 2>/dev/null").status, 127);
 }
 
 TEST(Help, GroffReadsTheManualPages) {
-  if (run("groff --version >/dev/null 2>&1").status != 0) GTEST_SKIP() << "no groff";
+  if (run_shell("groff --version >/dev/null 2>&1").status != 0) GTEST_SKIP() << "no groff";
   for (const std::string& command : all_commands()) {
     const std::string complaints =
         output_of(kProgram + " " + command + " --man | groff -man -Tascii -ww -P-c 2>&1 >/dev/null");

@@ -2,12 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
 
 #include "command.h"
+#include "config/test_directory.h"
 #include "tessera/error.h"
 
 namespace tessera::cli {
@@ -18,13 +18,10 @@ namespace fs = std::filesystem;
 class Outputs : public testing::Test {
  protected:
   void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "tessera_outputs_XXXXXX").string();
-    root_ = fs::canonical(mkdtemp(name.data()));
     fs::create_directories(root_ / "data");
     for (const char* file : {"job.toml", "data/train.tsv.gz", "data/report.json"}) std::ofstream(root_ / file) << "x";
     fs::create_symlink(root_ / "job.toml", root_ / "link");
   }
-  void TearDown() override { fs::remove_all(root_); }
   std::string at(const std::string& path) const { return path.empty() ? "" : (root_ / path).string(); }
   // The message that refuses these outputs, or "".
   std::string refusal(const std::string& output, const std::string& other = "", const std::string& folder = "") const {
@@ -35,7 +32,8 @@ class Outputs : public testing::Test {
     }
     return "";
   }
-  fs::path root_;
+  const test::TestDirectory directory_;
+  const fs::path root_ = fs::canonical(directory_.path());
 };
 
 TEST_F(Outputs, AreNoInputs) {

@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <fstream>
 #include <memory>
@@ -25,18 +24,12 @@ const tsr_component kGrowing = tessera::sdk::component<Growing>({.id = "growing"
 class GrowingTest : public testing::Test {
  protected:
   GrowingTest() {
-    std::string name = (std::filesystem::temp_directory_path() / "tessera-growing-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) std::abort();
-    path_ = name;
     tsr_error err TSR_ERROR_INIT;
     csv_.component = tessera_plugin_v1(nullptr, &err)->components[0];
     csv_.component->create(csv_.component, nullptr, "{}", nullptr, &csv_.self, &err);
     ArrivingComponent::warnings().clear();
   }
-  ~GrowingTest() override {
-    csv_.component->destroy(csv_.self);
-    std::filesystem::remove_all(path_);
-  }
+  ~GrowingTest() override { csv_.component->destroy(csv_.self); }
   void write(const std::string& name, const std::string& text) const {
     std::ofstream(path_ + "/.new", std::ios::binary) << text;
     std::filesystem::rename(path_ + "/.new", path_ + "/" + name);
@@ -48,7 +41,8 @@ class GrowingTest : public testing::Test {
     return out;
   }
 
-  std::string path_;
+  const TestDirectory directory_;
+  const std::string path_ = directory_.path();
   tsr_instance csv_{};
 };
 

@@ -6,6 +6,7 @@
 
 #include "csv_files.h"
 #include "movielens.h"
+#include "shell.h"
 #include "test_values.h"
 
 namespace tessera_readers {
@@ -140,13 +141,7 @@ TEST(MovieLens, WrongFilesNameFileAndLine) {
 }
 
 std::string sha256(const TestDirectory& dir, const std::string& text) {
-  const std::string command = "sha256sum " + dir.write("text", text);
-  FILE* pipe = popen(command.c_str(), "r");
-  std::array<char, 65> hash{};
-  if (pipe == nullptr) return "";
-  if (std::fgets(hash.data(), hash.size(), pipe) == nullptr) hash[0] = '\0';
-  pclose(pipe);
-  return hash.data();
+  return tessera::test::output_of("sha256sum " + dir.write("text", text)).substr(0, 64);
 }
 
 // Runs only if scripts/fetch_ml100k has put the files into data/ml-100k.

@@ -1,38 +1,15 @@
 // Files for tests of readers, the columns that they want, and the values that they get.
 #pragma once
 
-#include <stdlib.h>
-
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
+#include "config/test_directory.h"
 #include "tessera/sdk/draft/reader.h"
 
 namespace tessera_readers {
 
-class TestDirectory {
- public:
-  TestDirectory() {
-    std::string name = (std::filesystem::temp_directory_path() / "tessera-readers-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) std::abort();
-    path_ = name;
-  }
-  ~TestDirectory() { std::filesystem::remove_all(path_); }
-  TestDirectory(const TestDirectory&) = delete;
-  TestDirectory& operator=(const TestDirectory&) = delete;
-
-  const std::string& path() const { return path_; }
-  std::string write(const std::string& name, const std::string& bytes) const {
-    std::ofstream(path_ + "/" + name, std::ios::binary) << bytes;
-    return path_ + "/" + name;
-  }
-
- private:
-  std::string path_;
-};
+using tessera::test::TestDirectory;
 
 inline tsr_reader_want want(const char* name, int32_t type, uint32_t flags = 0, char separator = ' ') {
   return {sizeof(tsr_reader_want), flags, name, type, separator, ':', {0, 0}};

@@ -1,34 +1,24 @@
 // The first report of `tessera verify` about each bad plugin; without a fault it reports nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <sstream>
 #include <string>
 #include <string_view>
 
+#include "shell.h"
+
 namespace {
 
-struct Finished {
-  std::string output;
-  int status = -1;
-};
+using Finished = tessera::test::Ended;
 
 Finished verify(const std::string& plugin, const std::string& fault, const std::string& options) {
-  Finished done;
   const size_t component = options.find('@');  // "OPTIONS@COMPONENT"
   const std::string command = "BAD_PLUGINS_FAULT='" + fault + "' '" TESSERA_PROGRAM "' verify " +
                               options.substr(0, component) + " '" BAD_PLUGINS_DIR "/" + plugin + ".so' " +
                               (component == options.npos ? "" : options.substr(component + 1)) + " 2>&1";
-  std::FILE* pipe = ::popen(command.c_str(), "r");
-  char buffer[4096];
-  for (size_t n = 0; (n = std::fread(buffer, 1, sizeof(buffer), pipe)) > 0;) done.output.append(buffer, n);
-  const int status = ::pclose(pipe);
-  done.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return done;
+  return tessera::test::run_shell(command);
 }
 
 // Joins the lines of each result, which are indented from the second on.

@@ -14,6 +14,7 @@
 #include <iterator>
 #include <string>
 
+#include "config/test_directory.h"
 #include "config/test_refusal.h"
 #include "tessera/abi/sharder.h"
 #include "tessera/runtime.h"
@@ -28,15 +29,10 @@ using State = LoadEntry::State;
 class BadPlugins : public testing::Test {
  protected:
   void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "tessera_bad_XXXXXX").string();
-    dir_ = fs::canonical(mkdtemp(name.data()));
     ::chmod(dir_.c_str(), 0755);
     ::setenv("TESSERA_PLUGIN_CACHE", (dir_ / "cache").c_str(), 1);
   }
-  void TearDown() override {
-    ::unsetenv("TESSERA_PLUGIN_CACHE");
-    fs::remove_all(dir_);
-  }
+  void TearDown() override { ::unsetenv("TESSERA_PLUGIN_CACHE"); }
 
   fs::path take(const std::string& variant, const std::string& name = "plugin.so") {
     fs::copy_file(fs::path(BAD_PLUGINS_DIR) / (variant + ".so"), dir_ / name);
@@ -61,7 +57,8 @@ class BadPlugins : public testing::Test {
     return report.entries.empty() ? LoadEntry{} : report.entries[0];
   }
 
-  fs::path dir_;
+  const test::TestDirectory directory_;
+  const fs::path dir_ = fs::canonical(directory_.path());
 };
 
 struct Rule {

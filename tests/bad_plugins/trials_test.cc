@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "config/test_directory.h"
 #include "tessera/abi/sharder.h"
 #include "tessera/runtime.h"
 
@@ -33,15 +34,12 @@ std::string bytes_in(const fs::path& path) {
 class Trials : public testing::Test {
  protected:
   void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "tessera_trials_XXXXXX").string();
-    dir_ = fs::canonical(mkdtemp(name.data()));
     ::chmod(dir_.c_str(), 0755);
     cache_in(dir_ / "cache");
     ::setenv("BAD_PLUGINS_COUNTS", (dir_ / "counts").c_str(), 1);
   }
   void TearDown() override {
     for (const char* name : {"TESSERA_PLUGIN_CACHE", "BAD_PLUGINS_COUNTS", "TESSERA_PLUGIN_TRIAL_S"}) ::unsetenv(name);
-    fs::remove_all(dir_);
   }
 
   static void cache_in(const fs::path& folder) { ::setenv("TESSERA_PLUGIN_CACHE", folder.c_str(), 1); }
@@ -81,7 +79,8 @@ class Trials : public testing::Test {
     return out;
   }
 
-  fs::path dir_;
+  const test::TestDirectory directory_;
+  const fs::path dir_ = fs::canonical(directory_.path());
 };
 
 constexpr int kTried = 2, kNotTried = 1;

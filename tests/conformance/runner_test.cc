@@ -1,52 +1,31 @@
 // Runs `tessera conformance` on small files made for this test; checks its output and exit status.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <string>
+
+#include "config/test_directory.h"
+#include "shell.h"
 
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-struct Result {
-  int status = -1;
-  std::string output;  // both streams
-};
+using Result = tessera::test::Ended;
 
 class Runner : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tessera-conformance-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   std::string file(const std::string& text, const std::string& name = "cases.json") {
-    const auto path = folder_ / name;
-    std::ofstream(path) << text;
-    return path.string();
+    return folder_.write(name, text);
   }
   // Makes a file of area sparse.
   std::string cases(const std::string& list) { return file(R"({"area": "sparse", "cases": [)" + list + "]}"); }
 
+  // Its output has both streams.
   static Result run(const std::string& arguments) {
-    Result result;
-    FILE* pipe = popen((std::string(TESSERA_PROGRAM) + " conformance " + arguments + " 2>&1").c_str(), "r");
-    if (!pipe) return result;
-    char buffer[4096];
-    while (const size_t n = std::fread(buffer, 1, sizeof buffer, pipe)) result.output.append(buffer, n);
-    const int status = pclose(pipe);
-    result.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    return result;
+    return tessera::test::run_shell(TESSERA_PROGRAM " conformance " + arguments + " 2>&1");
   }
 
   static std::string tensor(const std::string& shape, const std::string& dtype, const std::string& data) {
@@ -62,7 +41,7 @@ class Runner : public ::testing::Test {
     return one(name, R"("offsets": )" + tensor("[3]", "int32", "[0, 2, 2]"));
   }
 
-  std::filesystem::path folder_;
+  const tessera::test::TestDirectory folder_;
 };
 
 TEST_F(Runner, GoodCasesPassSilently) {

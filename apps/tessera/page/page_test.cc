@@ -1,13 +1,13 @@
 // Tests pages: their data, that they need nothing else, and, if a browser is installed, that their script draws them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 
+#include "config/test_directory.h"
 #include "page/page_file.h"
+#include "shell.h"
 
 namespace tessera::cli {
 namespace {
@@ -73,22 +73,12 @@ PageParts all_parts() {
 
 // Standard output of a command; empty if it fails.
 std::string output_of(const std::string& command) {
-  std::string text;
-  std::FILE* pipe = ::popen(command.c_str(), "r");
-  if (pipe == nullptr) return text;
-  char buffer[4096];
-  while (const size_t n = std::fread(buffer, 1, sizeof(buffer), pipe)) text.append(buffer, n);
-  return ::pclose(pipe) == 0 ? text : "";
+  const test::Ended ended = test::run_shell(command);
+  return ended.status == 0 ? ended.output : "";
 }
 
 class PageFolder : public ::testing::Test {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/tessera-page-XXXXXX";
-    path_ = ::mkdtemp(name);
-  }
-  void TearDown() override { fs::remove_all(path_); }
-
   // The page as a browser shows it at this size; empty if there is no browser.
   std::string drawn(const std::string& text, const std::string& size) const {
     const std::string browser =
@@ -103,7 +93,8 @@ class PageFolder : public ::testing::Test {
     return dom;
   }
 
-  fs::path path_;
+  const test::TestDirectory directory_;
+  const fs::path path_ = directory_.path();
 };
 
 TEST_F(PageFolder, HasItsDataAndNeedsNothingElse) {

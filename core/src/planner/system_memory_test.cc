@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "config/test_directory.h"
 #include "tessera/error.h"
 
 namespace tessera {
@@ -19,11 +20,8 @@ constexpr const char* kUnlimited = "9223372036854771712\n";  // cgroup v1's text
 class SystemMemoryTest : public testing::Test {
  protected:
   void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "tessera_memory_XXXXXX").string();
-    root_ = mkdtemp(name.data());
     write("proc/meminfo", "MemTotal:       67108864 kB\nMemFree:        1024 kB\nMemAvailable:   52428800 kB\n");
   }
-  void TearDown() override { fs::remove_all(root_); }
   void write(const std::string& path, const std::string& text) {
     fs::create_directories((root_ / path).parent_path());
     std::ofstream(root_ / path) << text;
@@ -40,7 +38,8 @@ class SystemMemoryTest : public testing::Test {
   }
   SystemMemory memory() const { return system_memory(root_.string()); }
   std::string at(const std::string& path) const { return "control group " + (root_ / path).string(); }
-  fs::path root_;
+  const test::TestDirectory directory_;
+  const fs::path root_ = directory_.path();
 };
 
 TEST_F(SystemMemoryTest, WithoutGroupsItIsTheMachines) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "config/test_directory.h"
 #include "config/test_refusal.h"
 #include "tessera/error.h"
 
@@ -19,21 +20,20 @@ using testing::HasSubstr;
 class PluginFileTest : public testing::Test {
  protected:
   void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "tessera_file_XXXXXX").string();
-    root_ = fs::canonical(mkdtemp(name.data()));
     fs::create_directories(path_ = root_ / "above" / "folder");
     path_ /= "a.so";
     std::ofstream(path_) << "0123456789";
     for (fs::path at = path_; at != root_; at = at.parent_path()) mode(at, 0755);
   }
-  void TearDown() override { fs::remove_all(root_); }
   static void mode(const fs::path& path, mode_t mode) { EXPECT_EQ(::chmod(path.c_str(), mode), 0); }
   std::string distrust(const std::string& program = "") const { return PluginFile(path_, program).distrust(); }
   std::string refusal(const fs::path& path) const {
     return test::refusal(
         Code::kInvalidArgument, [&] { const PluginFile file(path, ""); }, "opened");
   }
-  fs::path root_, path_;
+  const test::TestDirectory directory_;
+  const fs::path root_ = fs::canonical(directory_.path());
+  fs::path path_;
 };
 
 TEST_F(PluginFileTest, ReadsRanges) {

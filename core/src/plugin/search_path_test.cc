@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "config/test_directory.h"
 #include "config/test_refusal.h"
 #include "tessera/error.h"
 
@@ -19,11 +20,6 @@ using testing::HasSubstr;
 
 class SearchPathTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "tessera_search_XXXXXX").string();
-    root_ = fs::canonical(mkdtemp(name.data()));
-  }
-  void TearDown() override { fs::remove_all(root_); }
   std::string folder(const std::string& name) {
     fs::create_directories(root_ / name);
     ::chmod((root_ / name).c_str(), 0755);
@@ -34,7 +30,8 @@ class SearchPathTest : public testing::Test {
     ::chmod((root_ / name).c_str(), 0644);
     return (root_ / name).string();
   }
-  fs::path root_;
+  const test::TestDirectory directory_;
+  const fs::path root_ = fs::canonical(directory_.path());
 };
 
 TEST_F(SearchPathTest, ConfiguredFirstThenTheVariableThenTheDefault) {

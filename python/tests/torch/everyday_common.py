@@ -1,5 +1,7 @@
 """The small programs of every day share this: names of either library, models, and their numbers."""
 
+import importlib
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -30,6 +32,12 @@ class _Names:
 tr = _Names()
 
 
+def of(path, *names):
+    """Names of a module of the library that is tried."""
+    found = importlib.import_module(("tessera.torch." if tr.library == "tessera" else "torchrec.") + path)
+    return [getattr(found, name) for name in names]
+
+
 def program(function):
     """Notes a program."""
     PROGRAMS[function.__name__] = function
@@ -39,19 +47,11 @@ def program(function):
 CPU = torch.device("cpu")
 
 
-def bags(device="cpu", weighted=False, **k):
+def bags(device="cpu", weighted=False):
     return tr.EmbeddingBagCollection(
         tables=[
             tr.EmbeddingBagConfig(num_embeddings=6, embedding_dim=4, name="a", feature_names=["x", "z"]),
-            tr.EmbeddingBagConfig(
-                num_embeddings=5,
-                embedding_dim=4,
-                name="b",
-                feature_names=["y"],
-                pooling=(
-                    tr.PoolingType.SUM if weighted else tr.PoolingType.MEAN if k.get("mean") else tr.PoolingType.SUM
-                ),
-            ),
+            tr.EmbeddingBagConfig(num_embeddings=5, embedding_dim=4, name="b", feature_names=["y"]),
         ],
         is_weighted=weighted,
         device=torch.device(device),
@@ -87,8 +87,7 @@ class M(nn.Module):
         s.norm = nn.BatchNorm1d(12)
 
     def forward(s, f):
-        k = s.e(f)
-        return s.over(torch.cat([k[n] for n in ("x", "y", "z")], 1))
+        return s.over(pooled(s.e, f))
 
 
 def model(device="cpu"):
@@ -103,17 +102,8 @@ def dmp(opt="EXACT_ADAGRAD", lr=0.5, m=None, fused=True, **kw):
     sh = tr.EmbeddingBagCollectionSharder(
         fused_params={"optimizer": getattr(tr.EmbOptimType, opt), "learning_rate": lr, **kw} if fused else None
     )
-    plan = tr.construct_module_sharding_plan(
-        m.e,
-        {
-            "a": tr.table_wise(rank=0, compute_kernel="fused" if fused else "dense"),
-            "b": tr.table_wise(rank=0, compute_kernel="fused" if fused else "dense"),
-        },
-        sh,
-        1,
-        1,
-        "cpu",
-    )
+    asked = {table: tr.table_wise(rank=0, compute_kernel="fused" if fused else "dense") for table in "ab"}
+    plan = tr.construct_module_sharding_plan(m.e, asked, sh, 1, 1, "cpu")
     d = tr.DistributedModelParallel(
         m, tr.ShardingEnv.from_process_group(dist.group.WORLD), CPU, tr.ShardingPlan({"e": plan}), [sh]
     )
@@ -144,6 +134,34 @@ def whole(d):
 
 def numbers_of(t):
     return t.detach().double().reshape(-1).tolist()
+
+
+def pooled(e, batch):
+    """The output of a collection of bags, as one tensor."""
+    k = e(batch)
+    return torch.cat([k[n] for n in "xyz"], 1)
+
+
+def squares(y):
+    return y.pow(2).sum()
+
+
+def stepped(m, o, steps=3, loss=squares, after=lambda: None):
+    """The values of a model after steps of an optimizer."""
+    for _ in range(steps):
+        o.zero_grad()
+        loss(m(kjt())).backward()
+        o.step()
+        after()
+    return whole(m)
+
+
+def tried(call, error=Exception):
+    """What a call comes to, or ERR."""
+    try:
+        return call()
+    except error:
+        return "ERR"
 
 
 def in_backward_params(d):

@@ -2,7 +2,6 @@
 jagged tensors can do."""
 
 import copy
-import importlib
 import io
 import pickle
 
@@ -11,13 +10,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils import _pytree
 
-from everyday_common import CPU, M, bags, dmp, fill, kjt, model, numbers_of, program, rows, tr, whole
-
-
-def of(path, *names):
-    """Names of a module of the library that is tried."""
-    found = importlib.import_module(("tessera.torch." if tr.library == "tessera" else "torchrec.") + path)
-    return [getattr(found, name) for name in names]
+from everyday_common import (
+    CPU, M, bags, dmp, fill, kjt, model, numbers_of, of, program, rows, stepped, tr, whole,
+)  # fmt: skip
 
 
 def jagged(k):
@@ -82,24 +77,20 @@ def regroup_of_torchrec():
     return {key: numbers_of(value) for key, value in found.items()}
 
 
+def mean_square(y):
+    return y.pow(2).mean()
+
+
 def dense_of(d):
     named = dict(tr.in_backward_optimizer_filter(d.named_parameters()))
     return tr.KeyedOptimizerWrapper(named, lambda params: torch.optim.Adam(params, lr=0.2))
-
-
-def stepped(d, optimizer, steps=4):
-    for _ in range(steps):
-        optimizer.zero_grad()
-        d(kjt()).pow(2).mean().backward()
-        optimizer.step()
-    return whole(d)
 
 
 def _warmed(kind, stage, policy):
     d = dmp("EXACT_SGD", 0.5)
     stages = [stage(policy.LINEAR, max_iters=3, value=0.1)]
     optimizer = kind(tr.CombinedOptimizer([d.fused_optimizer, dense_of(d)]), stages, lr=0.3)
-    return [stepped(d, optimizer, 5), [group["lr"] for group in optimizer.param_groups]]
+    return [stepped(d, optimizer, 5, mean_square), [group["lr"] for group in optimizer.param_groups]]
 
 
 @program
@@ -122,7 +113,7 @@ def clipped_by_torchrec():
     for kind in (GradientClipping.NORM, GradientClipping.VALUE):
         d = dmp("EXACT_SGD", 0.5)
         dense = GradientClippingOptimizer(dense_of(d), clipping=kind, max_gradient=0.1)
-        out.append(stepped(d, tr.CombinedOptimizer([d.fused_optimizer, dense])))
+        out.append(stepped(d, tr.CombinedOptimizer([d.fused_optimizer, dense]), 4, mean_square))
     return out
 
 
@@ -131,12 +122,12 @@ def names_of_combined():
     d = dmp("EXACT_ADAGRAD", 0.5)
     combined = tr.CombinedOptimizer([("tables", d.fused_optimizer), ("dense", dense_of(d))])
     combined.init_state()
-    stepped(d, combined, 2)
+    stepped(d, combined, 2, mean_square)
     state = copy.deepcopy(combined.state_dict())
-    once = stepped(d, combined, 1)
+    once = stepped(d, combined, 1, mean_square)
     combined.load_state_dict(state)
     named = {key: sorted(value) for key, value in state["state"].items()}
-    return [sorted(combined.params), named, once, stepped(d, combined, 1)]
+    return [sorted(combined.params), named, once, stepped(d, combined, 1, mean_square)]
 
 
 @program
@@ -258,12 +249,7 @@ def optimizers_of_pytorch():
     out = []
     for name in "Adamax RMSprop Rprop ASGD Adadelta RAdam NAdam AdamW Adafactor".split():
         m = model()
-        optimizer = getattr(torch.optim, name)(m.parameters(), lr=0.05)
-        for _ in range(3):
-            optimizer.zero_grad()
-            m(kjt()).pow(2).mean().backward()
-            optimizer.step()
-        out.append([name, whole(m)])
+        out.append([name, stepped(m, getattr(torch.optim, name)(m.parameters(), lr=0.05), loss=mean_square)])
     return out
 
 

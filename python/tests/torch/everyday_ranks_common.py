@@ -27,29 +27,35 @@ def features(step=0, samples=3, weights=None, **more):
     return tr.KeyedJaggedTensor(KEYS, values, given, lengths=lengths.reshape(-1), **more)
 
 
+def layer(width):
+    """A layer with values to begin with."""
+    made = nn.Linear(width, 1)
+    with torch.no_grad():
+        made.weight.copy_(torch.arange(float(width)).reshape(1, width) / width - 0.5)
+        made.bias.zero_()
+    return made
+
+
 class Model(nn.Module):
     """A collection and a layer over it."""
 
     def __init__(self, tables):
         super().__init__()
-        self.e, self.over = tables, nn.Linear(24, 1)
-        with torch.no_grad():
-            self.over.weight.copy_(torch.arange(24.0).reshape(1, 24) / 24 - 0.5)
-            self.over.bias.zero_()
+        self.e, self.over = tables, layer(24)
 
     def forward(self, batch):
         rows = self.e(batch)
         return self.over(torch.cat([rows[key] for key in KEYS], 1))
 
 
-def tables(weighted=False, mean=False):
-    """A collection on the meta device."""
+def tables(weighted=False, mean=False, device="meta"):
+    """A collection of bags."""
     kind = tr.PoolingType.MEAN if mean else tr.PoolingType.SUM
     made = [
         tr.EmbeddingBagConfig(num_embeddings=n, embedding_dim=8, name=name, feature_names=[f"f{name}"], pooling=kind)
         for name, n in SIZES.items()
     ]
-    return tr.EmbeddingBagCollection(tables=made, is_weighted=weighted, device=torch.device("meta"))
+    return tr.EmbeddingBagCollection(tables=made, is_weighted=weighted, device=torch.device(device))
 
 
 def start(name):
@@ -57,28 +63,44 @@ def start(name):
     return torch.arange(SIZES[name] * 8.0).reshape(SIZES[name], 8) / 20 - 1
 
 
+def sharded(model, kinds, sharders, kernel="fused", fill=True):
+    """A model whose tables are cut as kinds says by name, and begin with the rows of start() unless fill is False."""
+    world = dist.get_world_size()
+    cuts = {"row": lambda: tr.row_wise(compute_kernel=kernel),
+            "column": lambda: tr.column_wise(ranks=list(range(world)), compute_kernel=kernel),
+            "table": lambda: tr.table_wise(rank=world - 1, compute_kernel=kernel),
+            "first": lambda: tr.table_wise(rank=0, compute_kernel=kernel), "copies": tr.data_parallel}  # fmt: skip
+    plans = {}
+    for path, part in model.named_modules():
+        of_bags = isinstance(part, tr.EmbeddingBagCollection)
+        if not of_bags and not isinstance(part, tr.EmbeddingCollection):
+            continue
+        configs = part.embedding_bag_configs() if of_bags else part.embedding_configs()
+        asked = {config.name: cuts[kinds[config.name]]() for config in configs}
+        sharder = next(sharder for sharder in sharders if isinstance(part, sharder.module_type))
+        plans[path] = tr.construct_module_sharding_plan(part, asked, sharder, world, world, "cpu")
+    env = tr.ShardingEnv.from_process_group(dist.group.WORLD)
+    made = tr.DistributedModelParallel(model, env, CPU, tr.ShardingPlan(plans), sharders)
+    for key, value in made.state_dict().items() if fill else ():
+        if "embedding" not in key:
+            continue
+        rows = torch.arange(float(value.size().numel())).reshape(value.size()) / 20 - 1
+        with torch.no_grad():
+            if not hasattr(value, "local_shards"):
+                value.copy_(rows)
+                continue
+            for shard in value.local_shards():
+                (row, col), (n, cols) = shard.metadata.shard_offsets, shard.metadata.shard_sizes
+                shard.tensor.copy_(rows[row : row + n, col : col + cols])
+    return made
+
+
 def dmp(optimizer="EXACT_ADAGRAD", lr=0.1, cuts="rct", kernel="fused", ebc=None, model=Model, **more):
     """A sharded model: table r by rows, c by columns, t on the last rank, if cuts has them; others on rank 0."""
-    world = dist.get_world_size()
-    ebc = tables() if ebc is None else ebc
     params = {"optimizer": getattr(tr.EmbOptimType, optimizer), "learning_rate": lr, **more}
     sharder = tr.EmbeddingBagCollectionSharder(fused_params=params if kernel == "fused" else None)
-    asked = {name: tr.table_wise(rank=0, compute_kernel=kernel) for name in SIZES}
-    if "r" in cuts:
-        asked["r"] = tr.row_wise(compute_kernel=kernel)
-    if "c" in cuts:
-        asked["c"] = tr.column_wise(ranks=list(range(world)), compute_kernel=kernel)
-    if "t" in cuts:
-        asked["t"] = tr.table_wise(rank=world - 1, compute_kernel=kernel)
-    plan = tr.construct_module_sharding_plan(ebc, asked, sharder, world, world, "cpu")
-    env = tr.ShardingEnv.from_process_group(dist.group.WORLD)
-    made = tr.DistributedModelParallel(model(ebc), env, CPU, tr.ShardingPlan({"e": plan}), [sharder])
-    for key, value in made.state_dict().items():
-        for shard in value.local_shards() if hasattr(value, "local_shards") else ():
-            (row, col), (n, cols) = shard.metadata.shard_offsets, shard.metadata.shard_sizes
-            with torch.no_grad():
-                shard.tensor.copy_(start(key.split(".")[-2])[row : row + n, col : col + cols])
-    return made
+    kinds = {name: kind if name in cuts else "first" for name, kind in zip("rct", ("row", "column", "table"))}
+    return sharded(model(tables() if ebc is None else ebc), kinds, [sharder], kernel)
 
 
 def whole(model):

@@ -7,8 +7,15 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from everyday_common import CPU, tr
-from everyday_ranks_common import KEYS, SIZES, dense_of, dmp, features, program, start, tables, train, whole
+from everyday_common import tr
+from everyday_ranks_common import KEYS, SIZES, dense_of, dmp, features, program, sharded, tables, train, whole
+
+
+def saved(state):
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return file
 
 
 @program
@@ -40,13 +47,10 @@ def schedule_state():
     model = dmp("EXACT_SGD", 0.2)
     schedule = torch.optim.lr_scheduler.LambdaLR(model.fused_optimizer, lambda step: 1 / (1 + step))
     train(model, [model.fused_optimizer], 2, [schedule])
-    file = io.BytesIO()
-    torch.save(schedule.state_dict(), file)
-    file.seek(0)
     other = dmp("EXACT_SGD", 0.2)
     other.load_state_dict(model.state_dict())
     again = torch.optim.lr_scheduler.LambdaLR(other.fused_optimizer, lambda step: 1 / (1 + step))
-    again.load_state_dict(torch.load(file))
+    again.load_state_dict(torch.load(saved(schedule.state_dict())))
     return whole(train(other, [other.fused_optimizer], 2, [again], first=2))
 
 
@@ -170,10 +174,7 @@ def fused_state_saved():
 @program
 def state_dict_saved():
     model, other = train(dmp("EXACT_SGD")), dmp("EXACT_SGD")
-    file = io.BytesIO()
-    torch.save(model.state_dict(), file)
-    file.seek(0)
-    other.load_state_dict(torch.load(file, weights_only=False))
+    other.load_state_dict(torch.load(saved(model.state_dict()), weights_only=False))
     return [whole(model), whole(other)]
 
 
@@ -244,17 +245,7 @@ def sequences():
             fused_params={"optimizer": tr.EmbOptimType.EXACT_SGD, "learning_rate": 0.5},
             use_index_dedup=once and tr.library == "tessera",  # TorchRec has it on GPUs only
         )
-        cut = {"row": lambda: tr.row_wise(compute_kernel="fused"),
-               "table": lambda: tr.table_wise(rank=1, compute_kernel="fused"),
-               "column": lambda: tr.column_wise(ranks=[0, 1], compute_kernel="fused")}[kind]  # fmt: skip
-        plan = tr.construct_module_sharding_plan(ec, {name: cut() for name in SIZES}, sharder, 2, 2, "cpu")
-        model = tr.DistributedModelParallel(
-            ec, tr.ShardingEnv.from_process_group(dist.group.WORLD), CPU, tr.ShardingPlan({"": plan}), [sharder]
-        )
-        for key, value in model.state_dict().items():
-            for shard in value.local_shards():
-                (row, col), (n, cols) = shard.metadata.shard_offsets, shard.metadata.shard_sizes
-                shard.tensor.copy_(start(key.split(".")[-2])[row : row + n, col : col + cols])
+        model = sharded(ec, dict.fromkeys(SIZES, kind), [sharder])
         for step in range(2):
             rows = model(features(step))
             rows = rows.wait() if hasattr(rows, "wait") else rows
@@ -271,10 +262,7 @@ def start_values_of_copies():
     made = tr.EmbeddingBagConfig(num_embeddings=9, embedding_dim=8, name="r", feature_names=["fr"],
                                  init_fn=nn.init.normal_)  # fmt: skip
     ebc = tr.EmbeddingBagCollection(tables=[made], device=torch.device("meta"))
-    sharder = tr.EmbeddingBagCollectionSharder()
-    plan = tr.construct_module_sharding_plan(ebc, {"r": tr.data_parallel()}, sharder, 2, 2, "cpu")
-    env = tr.ShardingEnv.from_process_group(dist.group.WORLD)
-    model = tr.DistributedModelParallel(ebc, env, CPU, tr.ShardingPlan({"": plan}), [sharder])
+    model = sharded(ebc, {"r": "copies"}, [tr.EmbeddingBagCollectionSharder()], fill=False)
     (rows,) = model.state_dict().values()
     every = [torch.empty(9, 8) for _ in range(2)]
     dist.all_gather(every, rows.detach())

@@ -2,54 +2,19 @@
 collections in one model."""
 
 import copy
-import importlib
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from everyday_common import CPU, tr
-from everyday_ranks_common import KEYS, SIZES, Model, dense_of, dmp, features, program, start, tables, train, whole
-
-
-def of(path, *names):
-    """Names of a module of the library that is tried."""
-    found = importlib.import_module(("tessera.torch." if tr.library == "tessera" else "torchrec.") + path)
-    return [getattr(found, name) for name in names]
+from everyday_common import CPU, of, tr
+from everyday_ranks_common import (
+    KEYS, SIZES, Model, dense_of, dmp, features, layer, program, sharded, start, tables, train, whole,
+)  # fmt: skip
 
 
 def dense(model, make=lambda params: torch.optim.SGD(params, lr=0.2)):
     return tr.KeyedOptimizerWrapper(dict(tr.in_backward_optimizer_filter(model.named_parameters())), make)
-
-
-def sharded(model, kinds, sharders):
-    """A model with several collections, whose tables are cut as kinds says by name."""
-    plans = {}
-    for path, part in model.named_modules():
-        of_bags = isinstance(part, tr.EmbeddingBagCollection)
-        if not of_bags and not isinstance(part, tr.EmbeddingCollection):
-            continue
-        configs = part.embedding_bag_configs() if of_bags else part.embedding_configs()
-        cuts = {"row": lambda: tr.row_wise(compute_kernel="fused"),
-                "column": lambda: tr.column_wise(ranks=[0, 1], compute_kernel="fused"),
-                "table": lambda: tr.table_wise(rank=1, compute_kernel="fused"), "copies": tr.data_parallel}  # fmt: skip
-        asked = {config.name: cuts[kinds[config.name]]() for config in configs}
-        sharder = next(sharder for sharder in sharders if isinstance(part, sharder.module_type))
-        plans[path] = tr.construct_module_sharding_plan(part, asked, sharder, 2, 2, "cpu")
-    env = tr.ShardingEnv.from_process_group(dist.group.WORLD)
-    made = tr.DistributedModelParallel(model, env, CPU, tr.ShardingPlan(plans), sharders)
-    for key, value in made.state_dict().items():
-        if "embedding" not in key:
-            continue
-        rows = torch.arange(float(value.size().numel())).reshape(value.size()) / 20 - 1
-        with torch.no_grad():
-            if not hasattr(value, "local_shards"):
-                value.copy_(rows)
-                continue
-            for shard in value.local_shards():
-                (row, col), (n, cols) = shard.metadata.shard_offsets, shard.metadata.shard_sizes
-                shard.tensor.copy_(rows[row : row + n, col : col + cols])
-    return made
 
 
 def params(optimizer="EXACT_SGD", lr=0.2):
@@ -161,10 +126,7 @@ def bags_and_sequences():
             self.bags = tables()
             row = tr.EmbeddingConfig(num_embeddings=9, embedding_dim=8, name="s", feature_names=["fr"])
             self.sequences = tr.EmbeddingCollection(tables=[row], device=torch.device("meta"))
-            self.over = nn.Linear(32, 1)
-            with torch.no_grad():
-                self.over.weight.copy_(torch.arange(32.0).reshape(1, 32) / 32 - 0.5)
-                self.over.bias.zero_()
+            self.over = layer(32)
 
         def forward(self, batch):
             bags, rows = self.bags(batch), self.sequences(batch)["fr"].to_padded_dense(3).sum(1)
@@ -195,10 +157,7 @@ def a_table_of_two_features_that_two_tables_share():
     class Wide(nn.Module):
         def __init__(self, tables):
             super().__init__()
-            self.e, self.over = tables, nn.Linear(32, 1)
-            with torch.no_grad():
-                self.over.weight.copy_(torch.arange(32.0).reshape(1, 32) / 32 - 0.5)
-                self.over.bias.zero_()
+            self.e, self.over = tables, layer(32)
 
         def forward(self, batch):
             rows = self.e(batch)
@@ -214,10 +173,8 @@ def a_table_of_two_features_that_two_tables_share():
 
 
 def _of_torchrec(make):
-    made = [tr.EmbeddingBagConfig(num_embeddings=n, embedding_dim=8, name=name, feature_names=[f"f{name}"])
-            for name, n in SIZES.items()]  # fmt: skip
     torch.manual_seed(3)
-    model = make(tr.EmbeddingBagCollection(tables=made, device=torch.device("meta")))
+    model = make(tables())
     sharders = [tr.EmbeddingBagCollectionSharder(fused_params=params(lr=0.02))]
     model = sharded(model, {"r": "row", "c": "column", "t": "table"}, sharders)
     optimizer = torch.optim.SGD(dense_of(model), lr=0.05)
@@ -253,9 +210,7 @@ def copies():
 
 @program
 def reduced_later():
-    made = [tr.EmbeddingBagConfig(num_embeddings=n, embedding_dim=8, name=name, feature_names=[f"f{name}"])
-            for name, n in SIZES.items()]  # fmt: skip
-    ebc = tr.EmbeddingBagCollection(tables=made, device=CPU)
+    ebc = tables(device=CPU)
     ebc.load_state_dict({f"embedding_bags.{name}.weight": start(name) for name in SIZES})
     model = nn.parallel.DistributedDataParallel(Model(ebc))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
@@ -280,17 +235,10 @@ def no_ids_at_all():
 @program
 def rows_that_were_there():
     """First whether all is right."""
-    made = [tr.EmbeddingBagConfig(num_embeddings=n, embedding_dim=8, name=name, feature_names=[f"f{name}"])
-            for name, n in SIZES.items()]  # fmt: skip
-    ebc = tr.EmbeddingBagCollection(tables=made, device=CPU)
+    ebc = tables(device=CPU)
     ebc.load_state_dict({f"embedding_bags.{name}.weight": start(name) for name in SIZES})
-    sharder = tr.EmbeddingBagCollectionSharder(fused_params=params())
-    plan = tr.construct_module_sharding_plan(
-        ebc, {name: tr.table_wise(rank=1, compute_kernel="fused") for name in SIZES}, sharder, 2, 2, "cpu"
-    )
-    env = tr.ShardingEnv.from_process_group(dist.group.WORLD)
-    model = tr.DistributedModelParallel(Model(ebc), env, CPU, tr.ShardingPlan({"e": plan}), [sharder])
-    found = whole(model)
+    sharders = [tr.EmbeddingBagCollectionSharder(fused_params=params())]
+    found = whole(sharded(Model(ebc), dict.fromkeys(SIZES, "table"), sharders, fill=False))
     kept = [torch.allclose(torch.tensor(found[f"e.embedding_bags.{name}.weight"]).float(), start(name).reshape(-1))
             for name in SIZES]  # fmt: skip
     return [all(kept)]

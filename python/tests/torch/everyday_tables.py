@@ -6,7 +6,9 @@ import io
 import torch
 from torch import nn
 
-from everyday_common import CPU, M, bags, dmp, fill, kjt, model, numbers_of, program, rows, tr, whole
+from everyday_common import (
+    CPU, M, bags, dmp, fill, kjt, model, numbers_of, pooled, program, rows, squares, stepped, tr, tried, whole,
+)  # fmt: skip
 
 
 @program
@@ -127,7 +129,7 @@ def twice_backward():
 @program
 def twice_backward_fused():
     d = dmp("EXACT_SGD", 0.5)
-    y = d(kjt()).pow(2).sum()
+    y = squares(d(kjt()))
     y.backward(retain_graph=True)
     try:
         y.backward()
@@ -143,25 +145,25 @@ def two_lookups_one_loss():
     return whole(d)
 
 
-@program
-def checkpointed():
+def checkpointed_backward(m):
     from torch.utils.checkpoint import checkpoint
 
-    m = model()
     f = kjt()
     y = checkpoint(lambda v: m(f) * v, torch.ones(1, requires_grad=True), use_reentrant=False)
-    y.pow(2).sum().backward()
+    squares(y).backward()
+
+
+@program
+def checkpointed():
+    m = model()
+    checkpointed_backward(m)
     return numbers_of(m.e.embedding_bags["a"].weight.grad)
 
 
 @program
 def checkpointed_fused():
-    from torch.utils.checkpoint import checkpoint
-
     m = dmp("EXACT_ADAGRAD")
-    f = kjt()
-    y = checkpoint(lambda v: m(f) * v, torch.ones(1, requires_grad=True), use_reentrant=False)
-    y.pow(2).sum().backward()
+    checkpointed_backward(m)
     return whole(m)
 
 
@@ -270,13 +272,14 @@ def weight_decay():
 @program
 def sparse_adam():
     m = model()
-    try:
+
+    def trained():
         o = torch.optim.SparseAdam(m.e.parameters(), lr=0.1)
         m(kjt()).sum().backward()
         o.step()
         return whole(m)
-    except RuntimeError:
-        return "ERR"
+
+    return tried(trained, RuntimeError)
 
 
 @program
@@ -300,40 +303,24 @@ def ema():
 
     m = model()
     a = AveragedModel(m, multi_avg_fn=get_ema_multi_avg_fn(0.9))
-    o = torch.optim.SGD(m.parameters(), lr=0.1)
-    for _ in range(3):
-        o.zero_grad()
-        m(kjt()).pow(2).sum().backward()
-        o.step()
-        a.update_parameters(m)
+    stepped(m, torch.optim.SGD(m.parameters(), lr=0.1), after=lambda: a.update_parameters(m))
     return numbers_of(a(kjt()))
 
 
 @program
 def out_of_range():
-    m = model()
-    try:
-        return numbers_of(m(kjt(ids=(99, 0, 1, 1, 2, 5, 4))))
-    except Exception:
-        return "ERR"
+    return tried(lambda: numbers_of(model()(kjt(ids=(99, 0, 1, 1, 2, 5, 4)))))
 
 
 @program
 def negative():
-    m = model()
-    try:
-        return numbers_of(m(kjt(ids=(-1, 0, 1, 1, 2, 5, 4))))
-    except Exception:
-        return "ERR"
+    return tried(lambda: numbers_of(model()(kjt(ids=(-1, 0, 1, 1, 2, 5, 4)))))
 
 
 @program
 def missing_feature():
-    m = model()
-    try:
-        return numbers_of(m(tr.KeyedJaggedTensor(["x", "y"], torch.tensor([1, 2]), lengths=torch.tensor([1, 1]))))
-    except Exception:
-        return "ERR"
+    batch = tr.KeyedJaggedTensor(["x", "y"], torch.tensor([1, 2]), lengths=torch.tensor([1, 1]))
+    return tried(lambda: numbers_of(model()(batch)))
 
 
 @program
@@ -346,29 +333,19 @@ def extra_feature():
 
 @program
 def wrong_lengths():
-    m = model()
-    try:
-        return numbers_of(m(kjt(lengths=(1, 1, 1, 1, 1, 1))))
-    except Exception:
-        return "ERR"
+    return tried(lambda: numbers_of(model()(kjt(lengths=(1, 1, 1, 1, 1, 1)))))
 
 
 @program
 def weighted_without_weights():
-    e = fill(bags(weighted=True))
-    try:
-        k = e(kjt())
-        return numbers_of(torch.cat([k[n] for n in "xyz"], 1))
-    except Exception:
-        return "ERR"
+    return tried(lambda: numbers_of(pooled(fill(bags(weighted=True)), kjt())))
 
 
 @program
 def weight_grads():
     e = fill(bags(weighted=True))
     w = torch.arange(7.0).requires_grad_()
-    k = e(kjt(weights=w))
-    torch.cat([k[n] for n in "xyz"], 1).pow(2).sum().backward()
+    squares(pooled(e, kjt(weights=w))).backward()
     return [numbers_of(w.grad), numbers_of(e.embedding_bags["a"].weight.grad)]
 
 
@@ -402,12 +379,9 @@ def combined():
         dict(tr.in_backward_optimizer_filter(d.named_parameters())), lambda q: torch.optim.Adagrad(q, lr=0.1)
     )
     o = tr.CombinedOptimizer([d.fused_optimizer, k])
-    for _ in range(3):
-        o.zero_grad()
-        d(kjt()).pow(2).sum().backward()
-        o.step()
+    told = stepped(d, o)
     s = o.state_dict()
-    return [whole(d), sorted(s["state"]), sorted(s)]
+    return [told, sorted(s["state"]), sorted(s)]
 
 
 @program

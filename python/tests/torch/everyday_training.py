@@ -5,7 +5,9 @@ import copy
 import torch
 from torch import nn
 
-from everyday_common import CPU, bags, dmp, fill, in_backward_params, kjt, model, numbers_of, program, tr, whole
+from everyday_common import (
+    CPU, bags, dmp, fill, in_backward_params, kjt, model, numbers_of, pooled, program, squares, stepped, tr, tried, whole,
+)  # fmt: skip
 
 
 @program
@@ -32,12 +34,9 @@ def clip_value_and_foreach():
     return whole(m)
 
 
-@program
-def accumulate():
-    m = model()
-    o = torch.optim.SGD(m.parameters(), lr=0.1)
+def accumulated(m, o):
     for i in range(4):
-        (m(kjt()).pow(2).sum() / 2).backward()
+        (squares(m(kjt())) / 2).backward()
         if i % 2:
             o.step()
             o.zero_grad()
@@ -45,15 +44,15 @@ def accumulate():
 
 
 @program
+def accumulate():
+    m = model()
+    return accumulated(m, torch.optim.SGD(m.parameters(), lr=0.1))
+
+
+@program
 def accumulate_fused():
     d = dmp()
-    o = torch.optim.SGD(in_backward_params(d), lr=0.1)
-    for i in range(4):
-        (d(kjt()).pow(2).sum() / 2).backward()
-        if i % 2:
-            o.step()
-            o.zero_grad()
-    return whole(d)
+    return accumulated(d, torch.optim.SGD(in_backward_params(d), lr=0.1))
 
 
 @program
@@ -62,11 +61,7 @@ def groups():
     o = torch.optim.SGD(
         [{"params": m.e.parameters(), "lr": 0.3}, {"params": m.over.parameters()}], lr=0.1, momentum=0.5
     )
-    for _ in range(3):
-        o.zero_grad()
-        m(kjt()).pow(2).sum().backward()
-        o.step()
-    return [whole(m), len(o.param_groups[0]["params"])]
+    return [stepped(m, o), len(o.param_groups[0]["params"])]
 
 
 @program
@@ -101,7 +96,7 @@ def half_input_weights():
         e = fill(bags(weighted=True))
         w = torch.tensor([0.5, 2, 1, 1, 3, 0.25, 1], dtype=dt)
         try:
-            out.append(numbers_of(torch.cat([e(kjt(weights=w))[k] for k in "xyz"], 1)))
+            out.append(numbers_of(pooled(e, kjt(weights=w))))
         except Exception as x:
             out.append("ERR " + type(x).__name__)
     return out
@@ -109,79 +104,48 @@ def half_input_weights():
 
 @program
 def int32_ids():
-    e = fill(bags())
-    k = e(kjt(dt=torch.int32))
-    return numbers_of(torch.cat([k[n] for n in "xyz"], 1))
+    return numbers_of(pooled(fill(bags()), kjt(dt=torch.int32)))
 
 
 @program
 def int_weights():
-    e = fill(bags(weighted=True))
-    k = e(kjt(weights=torch.tensor([1, 2, 1, 1, 3, 2, 1])))
-    return numbers_of(torch.cat([k[n] for n in "xyz"], 1))
+    return numbers_of(pooled(fill(bags(weighted=True)), kjt(weights=torch.tensor([1, 2, 1, 1, 3, 2, 1]))))
+
+
+def loaded(m, state):
+    """The keys that are missing in a state, and those that the model does not have."""
+    r = m.load_state_dict(state, strict=False)
+    return [sorted(r.missing_keys), sorted(r.unexpected_keys)]
+
+
+def refused(m, state, message, **how):
+    """True if a model refuses a state with such a message."""
+    try:
+        m.load_state_dict(state, **how)
+        return "silent"
+    except RuntimeError as x:
+        return message in str(x)
 
 
 @program
 def strict():
     m = model()
-    out = []
-    sd = m.state_dict()
-    del sd["e.embedding_bags.a.weight"]
-    r = m.load_state_dict(sd, strict=False)
-    out.append([sorted(r.missing_keys), sorted(r.unexpected_keys)])
-    try:
-        m.load_state_dict(sd)
-        out.append("silent")
-    except RuntimeError as x:
-        out.append("Missing key" in str(x))
-    sd = m.state_dict()
-    sd["e.embedding_bags.q.weight"] = torch.zeros(2, 2)
-    try:
-        m.load_state_dict(sd)
-        out.append("silent")
-    except RuntimeError as x:
-        out.append("Unexpected key" in str(x))
-    r = m.load_state_dict(sd, strict=False)
-    out.append([sorted(r.missing_keys), sorted(r.unexpected_keys)])
-    sd = m.state_dict()
-    sd["e.embedding_bags.a.weight"] = torch.zeros(7, 4)
-    try:
-        m.load_state_dict(sd)
-        out.append("silent")
-    except RuntimeError as x:
-        out.append("size mismatch" in str(x))
-    try:
-        m.load_state_dict(sd, strict=False)
-        out.append("silent")
-    except RuntimeError:
-        out.append(True)
-    return out
+    fewer, more, larger = m.state_dict(), m.state_dict(), m.state_dict()
+    del fewer["e.embedding_bags.a.weight"]
+    more["e.embedding_bags.q.weight"] = torch.zeros(2, 2)
+    larger["e.embedding_bags.a.weight"] = torch.zeros(7, 4)
+    out = [loaded(m, fewer), refused(m, fewer, "Missing key"), refused(m, more, "Unexpected key"), loaded(m, more)]
+    return [*out, refused(m, larger, "size mismatch"), refused(m, larger, "", strict=False)]
 
 
 @program
 def strict_dmp():
     m = dmp()
-    out = []
-    sd = m.state_dict()
-    sd.pop("e.embedding_bags.a.weight")
-    try:
-        r = m.load_state_dict(sd, strict=False)
-        out.append([sorted(r.missing_keys), sorted(r.unexpected_keys)])
-    except Exception:
-        out.append("ERR")
-    try:
-        m.load_state_dict(sd)
-        out.append("silent")
-    except Exception:
-        out.append("told")
-    sd = m.state_dict()
-    sd["q"] = torch.zeros(2)
-    try:
-        r = m.load_state_dict(sd, strict=False)
-        out.append([sorted(r.missing_keys), sorted(r.unexpected_keys)])
-    except Exception:
-        out.append("ERR")
-    return out
+    fewer, more = m.state_dict(), m.state_dict()
+    fewer.pop("e.embedding_bags.a.weight")
+    more["q"] = torch.zeros(2)
+    said = tried(lambda: m.load_state_dict(fewer))
+    return [tried(lambda: loaded(m, fewer)), "told" if said == "ERR" else "silent", tried(lambda: loaded(m, more))]
 
 
 @program
@@ -229,13 +193,7 @@ def schedulers():
     ):
         d = dmp("EXACT_SGD", 0.5)
         o = d.fused_optimizer
-        s = make(o)
-        for _ in range(4):
-            o.zero_grad()
-            d(kjt()).pow(2).sum().backward()
-            o.step()
-            s.step()
-        out.append([whole(d), [g["lr"] for g in o.param_groups][:1]])
+        out.append([stepped(d, o, 4, after=make(o).step), [g["lr"] for g in o.param_groups][:1]])
     return out
 
 
@@ -243,13 +201,8 @@ def schedulers():
 def plateau():
     d = dmp("EXACT_SGD", 0.01)
     o = d.fused_optimizer
-    s = torch.optim.lr_scheduler.ReduceLROnPlateau(o, patience=0, factor=0.1)
-    for i in range(4):
-        o.zero_grad()
-        d(kjt()).pow(2).sum().backward()
-        o.step()
-        s.step(1.0 + i)
-    return [whole(d), o.param_groups[0]["lr"]]
+    s, losses = torch.optim.lr_scheduler.ReduceLROnPlateau(o, patience=0, factor=0.1), iter([1.0, 2.0, 3.0, 4.0])
+    return [stepped(d, o, 4, after=lambda: s.step(next(losses))), o.param_groups[0]["lr"]]
 
 
 @program
@@ -292,26 +245,27 @@ def scaler():
     return whole(m)
 
 
+def autocasted(m):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = m(kjt())
+        out_loss = squares(y.float())
+    out_loss.backward()
+    return str(y.dtype)
+
+
 @program
 def autocast():
     m = model()
     o = torch.optim.SGD(m.parameters(), lr=0.01)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        y = m(kjt())
-        out_loss = y.float().pow(2).sum()
-    out_loss.backward()
+    told = autocasted(m)
     o.step()
-    return [str(y.dtype), whole(m)]
+    return [told, whole(m)]
 
 
 @program
 def autocast_fused():
     d = dmp("EXACT_SGD", 0.01)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        y = d(kjt())
-        out_loss = y.float().pow(2).sum()
-    out_loss.backward()
-    return [str(y.dtype), whole(d)]
+    return [autocasted(d), whole(d)]
 
 
 @program

@@ -1,11 +1,6 @@
 // Tests what is made of a bench's lines: comparisons, bars, the page.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 
 #include "bench/report/bars.h"
 #include "bench/report/circumstances.h"
@@ -15,12 +10,12 @@
 #include "bench/report/record.h"
 #include "bench/report/workload_file.h"
 #include "command.h"
+#include "config/test_directory.h"
 #include "tessera/error.h"
 
 namespace tessera::cli {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -103,25 +98,6 @@ std::string message_of(const std::function<void()>& body) {
   }
   return "no UsageError";
 }
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    char name[] = "/tmp/tessera-bench-XXXXXX";
-    path_ = ::mkdtemp(name);
-  }
-  ~TemporaryFolder() { fs::remove_all(path_); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(path_ / name) << text;
-    return (path_ / name).string();
-  }
-  fs::path path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 TEST(Lines, RoundsOfOneMeasurementArePutTogether) {
   const auto results = measured({lookup_line("cpu", "forward", 10, 1), lookup_line("cpu", "forward", 30, 1),
@@ -213,7 +189,7 @@ TEST(Compare, RankTest) {
 }
 
 TEST(Compare, AFileThatIsNoResultIsOneSentence) {
-  const TemporaryFolder folder;
+  const test::TestDirectory folder;
   EXPECT_THAT(message_of([] { (void)read_result("/no/such/file"); }), HasSubstr("cannot read /no/such/file"));
   const std::string damaged =
       folder.write("damaged", lookup_line("cpu", "forward", 1, 1).dump() + "\n{\"bench\": \"loo");
@@ -458,7 +434,7 @@ TEST(Peers, AreNoChange) {
 }
 
 TEST(Peers, WhatCannotBeIsOneSentence) {
-  const TemporaryFolder folder;
+  const test::TestDirectory folder;
   Line nameless = peer_line("", 300, 0), timeless = peer_line("FBGEMM", 0, 0);
   EXPECT_THAT(message_of([&] { (void)read_result(folder.write("a", nameless.dump() + "\n")); }),
               HasSubstr("a:1: \"peer\" must be the name of a program"));
@@ -481,7 +457,7 @@ TEST(Noise, IsAShare) {
 }
 
 TEST(Workloads, DefaultsNamesAndOverrides) {
-  const TemporaryFolder folder;
+  const test::TestDirectory folder;
   const std::string file = folder.write("w.toml",
                                         "bench = \"lookup\"\n[defaults]\npass = [\"forward\", \"limit\"]\nrows = 5\n"
                                         "[zebra]\nrows = 1_000\nfill = 0.5\n[ant]\nquick = true\nslow = false\n");
@@ -496,7 +472,7 @@ TEST(Workloads, DefaultsNamesAndOverrides) {
 }
 
 TEST(Workloads, WhatCannotBeIsOneSentence) {
-  const TemporaryFolder folder;
+  const test::TestDirectory folder;
   const std::pair<const char*, const char*> cases[] = {
       {"bench = ", "w.toml:1"},
       {"bench = \"step\"\n[a]\n", "is for tessera bench step, not for lookup"},

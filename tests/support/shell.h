@@ -1,0 +1,35 @@
+// For tests: runs a command of the shell.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <string>
+
+namespace tessera::test {
+
+struct Ended {
+  int status = -1;     // -1 unless it exited by itself
+  std::string output;  // standard output only
+};
+
+inline Ended run_shell(const std::string& command) {
+  Ended ended;
+  std::FILE* pipe = ::popen(command.c_str(), "r");
+  if (pipe == nullptr) return ended;
+  char buffer[4096];
+  while (const size_t n = std::fread(buffer, 1, sizeof(buffer), pipe)) ended.output.append(buffer, n);
+  const int status = ::pclose(pipe);
+  ended.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return ended;
+}
+
+// The standard output of a command that has to succeed.
+inline std::string output_of(const std::string& command) {
+  Ended ended = run_shell(command);
+  EXPECT_EQ(ended.status, 0) << command << "\n" << ended.output;
+  return ended.output;
+}
+
+}  // namespace tessera::test
