@@ -40,7 +40,6 @@ class Asked {
     Call call;
     const tsr_code code = propose(q, longer, sink.raw(), call);
     if (!sink.wrong.empty()) throw Broken(q.text() + ": " + sink.wrong, kLayoutRule);
-    call.fails_well(code, "propose");
     call.succeeds(code, str_cat("propose for a ", q.text()));
     return sink.layouts;
   }

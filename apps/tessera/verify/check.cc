@@ -26,8 +26,9 @@ std::string Call::message() const {
 }
 
 void Call::succeeds(tsr_code code, const std::string& what) const {
+  const std::string why = fails_well(code, what);
   if (code == TSR_OK) return;
-  const std::string text = str_cat(what, " failed with ", name_of(code), ": ", message());
+  const std::string text = str_cat(what, " failed with ", name_of(code), ": ", why);
   if (code == TSR_RESOURCE_EXHAUSTED) throw Exhausted(text);
   throw Broken(text);
 }
@@ -69,7 +70,6 @@ Made::Made(const tsr_component& component, const tsr_host* host, const std::stri
   Call call;
   const tsr_code code = component.create(&component, host, options.c_str(), inner, &raw_.self, call.out());
   if (code != TSR_OK) raw_.component = nullptr;
-  call.fails_well(code, str_cat("create with ", options));
   call.succeeds(code, str_cat("create with ", options));
 }
 

@@ -64,7 +64,7 @@ class Call {
  public:
   Call();
   tsr_error* out() { return &raw_.error; }
-  // Throws Broken unless the call succeeded; `what` names the call: "forward".
+  // Throws Broken unless the call succeeded and left the error alone; `what` names the call: "forward".
   void succeeds(tsr_code code, const std::string& what) const;
   // Throws Broken if the call succeeded, or if its error is not filled as abi/base.h requires. Returns the message.
   std::string fails(tsr_code code, const std::string& what) const;
@@ -123,6 +123,13 @@ class Subject {
   bool thorough() const { return what_.level >= 5; }
   Random random(uint64_t salt = 0) const { return Random(what_.seed * 1000003 + salt); }
   void doing(const std::string& text) const { tell_(text); }
+  // Announces a question and asks it: ask(tsr_error*) has to succeed.
+  template <class Ask>
+  void asks(const std::string& what, const Ask& ask) const {
+    doing(what);
+    Call call;
+    call.succeeds(ask(call.out()), what);
+  }
 
   TestHost& host() { return host_; }
   // Opens the plugin at the first call. Throws Broken if that fails.

@@ -11,9 +11,7 @@ namespace {
 
 struct Device {
   explicit Device(Subject& s) : subject(s), part(s.make()), api(part.api<tsr_device>()) {
-    subject.doing("count");
-    Call call;
-    call.succeeds(api.count(part.self(), &count, call.out()), "count");
+    subject.asks("count", [&](tsr_error* err) { return api.count(part.self(), &count, err); });
     require(count >= 1, "the probe succeeded, but count gives ", count, " devices");
   }
   ~Device() {
@@ -24,9 +22,8 @@ struct Device {
   Device& operator=(const Device&) = delete;
 
   void make_stream() {
-    subject.doing("stream_create");
-    Call call;
-    call.succeeds(api.stream_create(part.self(), index, nullptr, &stream, call.out()), "stream_create");
+    subject.asks("stream_create",
+                 [&](tsr_error* err) { return api.stream_create(part.self(), index, nullptr, &stream, err); });
     require(stream != nullptr, "stream_create gives NULL, which is the default stream");
   }
   void* alloc(uint64_t bytes) {
@@ -40,26 +37,20 @@ struct Device {
     return memory;
   }
   void copy(void* to, const void* from, uint64_t bytes, int32_t direction) const {
-    subject.doing(str_cat("copy of ", bytes, " bytes"));
-    Call call;
-    call.succeeds(api.copy(part.self(), index, to, from, bytes, direction, stream, call.out()), "copy");
+    subject.asks(str_cat("copy of ", bytes, " bytes"),
+                 [&](tsr_error* err) { return api.copy(part.self(), index, to, from, bytes, direction, stream, err); });
   }
   void fill(void* memory, uint8_t value, uint64_t bytes) const {
-    subject.doing(str_cat("fill of ", bytes, " bytes"));
-    Call call;
-    call.succeeds(api.fill(part.self(), index, memory, value, bytes, stream, call.out()), "fill");
+    subject.asks(str_cat("fill of ", bytes, " bytes"),
+                 [&](tsr_error* err) { return api.fill(part.self(), index, memory, value, bytes, stream, err); });
   }
   void synchronize() const {
-    subject.doing("synchronize");
-    Call call;
-    call.succeeds(api.synchronize(part.self(), index, stream, call.out()), "synchronize");
+    subject.asks("synchronize", [&](tsr_error* err) { return api.synchronize(part.self(), index, stream, err); });
   }
   tsr_device_stats stats() const {
     tsr_device_stats out{};
     out.struct_size = sizeof(out);
-    subject.doing("stats");
-    Call call;
-    call.succeeds(api.stats(part.self(), index, &out, call.out()), "stats");
+    subject.asks("stats", [&](tsr_error* err) { return api.stats(part.self(), index, &out, err); });
     return out;
   }
   Subject& subject;
@@ -77,9 +68,8 @@ void check_device_info(Subject& subject) {
   for (int32_t i = 0; i < device.count; ++i) {
     tsr_device_info info{};
     info.struct_size = sizeof(info);
-    subject.doing(str_cat("info of device ", i));
-    Call call;
-    call.succeeds(device.api.info(device.part.self(), i, &info, call.out()), "info");
+    subject.asks(str_cat("info of device ", i),
+                 [&](tsr_error* err) { return device.api.info(device.part.self(), i, &info, err); });
     require(info.total_bytes > 0 && info.free_bytes <= info.total_bytes, "device ", i, " has ", info.free_bytes,
             " free bytes of ", info.total_bytes);
     require(info.name[0] != '\0' && info.name[sizeof(info.name) - 1] == '\0', "device ", i, " has no name");
@@ -195,9 +185,8 @@ void check_device_stats(Subject& subject) {
   require(device.stats().held_bytes == before, "after free, stats says ", device.stats().held_bytes,
           " held bytes, but ", before, " were held before");
   void* pinned = nullptr;
-  subject.doing("host_alloc");
-  Call call;
-  call.succeeds(device.api.host_alloc(device.part.self(), 70001, nullptr, &pinned, call.out()), "host_alloc");
+  subject.asks("host_alloc",
+               [&](tsr_error* err) { return device.api.host_alloc(device.part.self(), 70001, nullptr, &pinned, err); });
   require(pinned != nullptr, "host_alloc gives NULL");
   std::fill_n(static_cast<unsigned char*>(pinned), 70001, static_cast<unsigned char>(1));
   device.api.host_free(device.part.self(), pinned, 70001);

@@ -44,22 +44,15 @@ Made make_with_port(Subject& subject, int port) {
 
 std::string start(Subject& subject, const Made& part, const Server& server) {
   const char* url = nullptr;
-  subject.doing("start");
-  Call call;
-  const tsr_code code = part.api<tsr_endpoint>().start(part.self(), &server.raw, &url, call.out());
-  call.fails_well(code, "start");
-  call.succeeds(code, "start");
+  subject.asks("start",
+               [&](tsr_error* err) { return part.api<tsr_endpoint>().start(part.self(), &server.raw, &url, err); });
   require(url != nullptr && std::string(url).find("://") != std::string::npos, "start gives ",
           url == nullptr ? "NULL" : str_cat('"', url, '"'), " and not an address like \"grpc://127.0.0.1:8001\"");
   return url;
 }
 
 void stop(Subject& subject, const Made& part) {
-  subject.doing("stop");
-  Call call;
-  const tsr_code code = part.api<tsr_endpoint>().stop(part.self(), call.out());
-  call.fails_well(code, "stop");
-  call.succeeds(code, "stop");
+  subject.asks("stop", [&](tsr_error* err) { return part.api<tsr_endpoint>().stop(part.self(), err); });
 }
 
 void check_endpoint_turns(Subject& subject) {

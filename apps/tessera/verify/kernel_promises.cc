@@ -7,6 +7,7 @@
 
 #include "tessera/abi/draft/prefetch.h"
 #include "verify/kernel_subject.h"
+#include "verify/threads.h"
 
 namespace tessera::cli::verify {
 namespace {
@@ -301,24 +302,17 @@ void check_kernel_threads(Subject& subject) {
     bed.forward(batches.back(), out, false);
     want.push_back(values_of(out));
   }
-  std::vector<std::string> wrong(4);
-  std::vector<std::thread> threads;
-  for (size_t t = 0; t < 4; ++t) {
-    threads.emplace_back([&, t] {
-      for (int i = 0; i < (subject.thorough() ? 2000 : 200) && wrong[t].empty(); ++i) {
-        Outputs out(batches[t], shape.output);
-        out.fill(kUntouched);
-        Call call;
-        const tsr_code code = k.api.forward(bed.instance(), &batches[t].raw, out.raw(), nullptr, nullptr, call.out());
-        if (code != TSR_OK)
-          wrong[t] = str_cat("forward failed with ", name_of(code), ": ", call.message());
-        else if (values_of(out) != want[t])
-          wrong[t] = "forward gave other results than by itself";
-      }
-    });
-  }
-  for (std::thread& t : threads) t.join();
-  for (const std::string& text : wrong) require(text.empty(), "during lookups by other threads, ", text);
+  on_four_threads([&](int thread) {
+    const auto t = static_cast<size_t>(thread);
+    for (int i = 0; i < (subject.thorough() ? 2000 : 200); ++i) {
+      Outputs out(batches[t], shape.output);
+      out.fill(kUntouched);
+      Call call;
+      call.succeeds(k.api.forward(bed.instance(), &batches[t].raw, out.raw(), nullptr, nullptr, call.out()),
+                    "during lookups by other threads, forward");
+      require(values_of(out) == want[t], "during lookups by other threads, forward gave other results than by itself");
+    }
+  });
 }
 
 }  // namespace tessera::cli::verify

@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <limits>
 #include <numeric>
-#include <thread>
 
 #include "tessera/abi/draft/metric.h"
 #include "verify/check.h"
 #include "verify/other_processes.h"
+#include "verify/threads.h"
 
 namespace tessera::cli::verify {
 namespace {
@@ -56,11 +56,7 @@ struct Metric {
   tsr_metric_info asked() const {
     tsr_metric_info out{};
     out.struct_size = sizeof(out);
-    subject.doing("info");
-    Call call;
-    const tsr_code code = api.info(part.self(), &out, call.out());
-    call.fails_well(code, "info");
-    call.succeeds(code, "info");
+    subject.asks("info", [&](tsr_error* err) { return api.info(part.self(), &out, err); });
     require(out.sums >= 1 && out.sums <= 1 << 24, "info says ", out.sums, " sums");
     return out;
   }
@@ -68,22 +64,15 @@ struct Metric {
   void add(const tsr_metric_samples& samples, std::vector<double>& sums) const {
     constexpr double kBehind = -7.25e30;
     sums.push_back(kBehind);
-    subject.doing(str_cat("add of ", samples.count, " samples"));
-    Call call;
-    const tsr_code code = api.add(part.self(), &samples, sums.data(), call.out());
-    call.fails_well(code, "add");
-    call.succeeds(code, "add");
+    subject.asks(str_cat("add of ", samples.count, " samples"),
+                 [&](tsr_error* err) { return api.add(part.self(), &samples, sums.data(), err); });
     require(sums.back() == kBehind, "add writes past its ", info.sums, " sums");
     sums.pop_back();
   }
   double value(const std::vector<double>& sums) const {
     std::vector<double> given(sums.begin(), sums.end());  // the plugin may write there
     double out = std::numeric_limits<double>::quiet_NaN();
-    subject.doing("value");
-    Call call;
-    const tsr_code code = api.value(part.self(), given.data(), &out, call.out());
-    call.fails_well(code, "value");
-    call.succeeds(code, "value");
+    subject.asks("value", [&](tsr_error* err) { return api.value(part.self(), given.data(), &out, err); });
     require(given == sums, "value changes the sums");
     return out;
   }
@@ -180,25 +169,15 @@ void check_metric_threads(Subject& subject) {
   const Samples samples(random, 500);
   const std::vector<double> want = metric.sums_of(samples.all());
   subject.doing("add on four threads at once");
-  std::vector<std::string> said(4);
-  std::vector<std::thread> threads;
-  for (std::string& text : said) {
-    threads.emplace_back([&] {
-      try {
-        for (int i = 0; i < 300; ++i) {
-          std::vector<double> sums = metric.zeros();
-          Call call;
-          const tsr_metric_samples all = samples.all();
-          call.succeeds(metric.api.add(metric.part.self(), &all, sums.data(), call.out()), "add");
-          require(sums == want, "on several threads at once it gives other sums than alone");
-        }
-      } catch (const std::exception& e) {
-        text = e.what();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const std::string& text : said) require(text.empty(), text);
+  on_four_threads([&](int) {
+    for (int i = 0; i < 300; ++i) {
+      std::vector<double> sums = metric.zeros();
+      Call call;
+      const tsr_metric_samples all = samples.all();
+      call.succeeds(metric.api.add(metric.part.self(), &all, sums.data(), call.out()), "add");
+      require(sums == want, "on several threads at once it gives other sums than alone");
+    }
+  });
 }
 
 }  // namespace

@@ -4,12 +4,12 @@
 #include <cmath>
 #include <cstring>
 #include <set>
-#include <thread>
 
 #include "verify/check.h"
 #include "verify/formulas.h"
 #include "verify/kernel_bed.h"
 #include "verify/other_processes.h"
+#include "verify/threads.h"
 
 namespace tessera::cli::verify {
 namespace {
@@ -345,13 +345,9 @@ void check_optimizer_threads(Subject& subject) {
   RowSet shared = alone;
   for (int64_t step = 1; step <= 50; ++step) o.one_by_one(at_step(step), alone);
   subject.doing("update_row on four threads at once");
-  std::vector<std::thread> threads;
-  for (int64_t t = 0; t < 4; ++t) {
-    threads.emplace_back([&, t] {
-      for (int64_t step = 1; step <= 50; ++step) o.range(at_step(step), shared, t * 100, t * 100 + 100);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  on_four_threads([&](int t) {
+    for (int64_t step = 1; step <= 50; ++step) o.range(at_step(step), shared, t * 100, t * 100 + 100);
+  });
   require(alone.weights == shared.weights && alone.states == shared.states,
           "different rows updated on several threads at once differ from the same updates on one thread");
 }

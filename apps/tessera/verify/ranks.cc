@@ -104,7 +104,6 @@ tsr_collective_info described(const Made& part) {
   info.struct_size = sizeof(info);
   Call call;
   const tsr_code code = part.api<tsr_collective>().describe(part.self(), &info, call.out());
-  call.fails_well(code, "describe");
   call.succeeds(code, "describe");
   return info;
 }

@@ -114,17 +114,14 @@ class Opened {
   void select(const std::vector<tsr_reader_want>& wants) {
     Call call;
     const tsr_code code = try_select(wants, call);
-    call.fails_well(code, "select");
     call.succeeds(code, "select of the columns that it lists");
   }
   Table read(int64_t block) {
     std::vector<tsr_reader_values> values(wants_.size());
     for (tsr_reader_values& v : values) v.struct_size = sizeof(v);
-    subject_.doing(str_cat("read of block ", block));
-    Call call;
-    const tsr_code code = api_.read(part_.self(), block, sizeof(tsr_reader_values), values.data(), call.out());
-    call.fails_well(code, "read");
-    call.succeeds(code, str_cat("read of block ", block));
+    subject_.asks(str_cat("read of block ", block), [&](tsr_error* err) {
+      return api_.read(part_.self(), block, sizeof(tsr_reader_values), values.data(), err);
+    });
     Table out;
     for (size_t k = 0; k < wants_.size(); ++k)
       out.push_back(cells(wants_[k], values[k], blocks[static_cast<size_t>(block)].rows));

@@ -8,12 +8,12 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <thread>
 
 #include "verify/asked_sharder.h"
 #include "verify/check.h"
 #include "verify/kernel_bed.h"
 #include "verify/layouts.h"
+#include "verify/threads.h"
 
 namespace tessera::cli::verify {
 namespace {
@@ -377,23 +377,13 @@ void check_sharder_threads(Subject& subject) {
   std::vector<uint64_t> alone;
   fingerprint(sharder, subject.random(4), &alone);
   subject.doing("propose and route on four threads at once");
-  std::vector<std::string> said(4);
-  std::vector<std::thread> threads;
-  for (std::string& text : said) {
-    threads.emplace_back([&] {
-      try {
-        for (int i = 0; i < 20; ++i) {
-          std::vector<uint64_t> together;
-          fingerprint(sharder, subject.random(4), &together);
-          require(together == alone, "on several threads at once it answers differently than on one");
-        }
-      } catch (const std::exception& e) {
-        text = e.what();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const std::string& text : said) require(text.empty(), text);
+  on_four_threads([&](int) {
+    for (int i = 0; i < 20; ++i) {
+      std::vector<uint64_t> together;
+      fingerprint(sharder, subject.random(4), &together);
+      require(together == alone, "on several threads at once it answers differently than on one");
+    }
+  });
 }
 
 }  // namespace

@@ -4,6 +4,9 @@
 
 #include <filesystem>
 #include <iterator>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "verify/check.h"
 
@@ -25,6 +28,22 @@ void require_no_threads_left(int expected) {
   throw Broken(str_cat(left, left == 1 ? " thread that it started runs" : " threads that it started run",
                        " on after all objects were used and destroyed"),
                "abi/plugin.h, tsr_component::destroy");
+}
+
+void on_four_threads(const std::function<void(int)>& ask) {
+  std::vector<std::string> said(4);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      try {
+        ask(t);
+      } catch (const std::exception& e) {
+        said[static_cast<size_t>(t)] = e.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& text : said) require(text.empty(), text);
 }
 
 }  // namespace tessera::cli::verify
