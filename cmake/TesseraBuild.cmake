@@ -127,27 +127,46 @@ endfunction()
 add_library(test_support INTERFACE)
 target_include_directories(test_support INTERFACE ${PROJECT_SOURCE_DIR}/tests/support ${PROJECT_SOURCE_DIR}/core/src)
 
-# tessera_test(NAME SOURCES ... [LINK libraries...] [DEFINITIONS ...] [NEEDS targets...] [TIMEOUT seconds] [LABELS ...]
-# [RANKS]): a GoogleTest program, and a test of the same name that runs it, with a limit of two minutes unless told
-# otherwise. NEEDS is built first; with RANKS it starts ranks as processes.
+# tessera_run(NAME SECONDS [RANKS] [LABELS ...] [ENVIRONMENT A=B ...] [PASS REGEX] [SKIP REGEX] COMMAND ...): a test that
+# runs a command, within this time. With RANKS it starts ranks as processes.
+function(tessera_run name seconds)
+  cmake_parse_arguments(PARSE_ARGV 2 RUN "RANKS" "PASS;SKIP" "LABELS;ENVIRONMENT;COMMAND")
+  add_test(NAME ${name} COMMAND ${RUN_COMMAND})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${seconds} LABELS "${RUN_LABELS}" ENVIRONMENT "${RUN_ENVIRONMENT}")
+  foreach(end PASS SKIP)
+    if(RUN_${end})
+      set_property(TEST ${name} PROPERTY ${end}_REGULAR_EXPRESSION "${RUN_${end}}")
+    endif()
+  endforeach()
+  if(RUN_RANKS)
+    tessera_starts_ranks(${name})
+  endif()
+endfunction()
+
+# tessera_test(NAME SOURCES ... [LINK libraries...] [DEFINITIONS ...] [INCLUDE folders...] [NEEDS targets...]
+# [TIMEOUT seconds] [LABELS ...] [ENVIRONMENT A=B ...] [RANKS]): a GoogleTest program, and a test of the same name that
+# runs it, with a limit of two minutes unless told otherwise. NEEDS is built first; with RANKS it starts ranks as
+# processes.
 function(tessera_test name)
   if(NOT TESSERA_TESTS)
     return()
   endif()
-  cmake_parse_arguments(TEST "RANKS" "TIMEOUT" "SOURCES;LINK;DEFINITIONS;NEEDS;LABELS" TIMEOUT 120 ${ARGN})
+  cmake_parse_arguments(TEST "RANKS" "TIMEOUT" "SOURCES;LINK;DEFINITIONS;INCLUDE;NEEDS;LABELS;ENVIRONMENT"
+    TIMEOUT 120 ${ARGN})
   if(TESSERA_SANITIZE)  # whose programs are slower
     math(EXPR TEST_TIMEOUT "2 * ${TEST_TIMEOUT}")
   endif()
   add_executable(${name} ${TEST_SOURCES})
   tessera_unity_of(${name} "_test\\.cc$")
-  target_include_directories(${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  target_include_directories(${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${TEST_INCLUDE})
   target_compile_definitions(${name} PRIVATE ${TEST_DEFINITIONS})
   target_link_libraries(${name} PRIVATE tessera_flags ${TEST_LINK} GTest::gtest_main GTest::gmock)
   if(TEST_NEEDS)
     add_dependencies(${name} ${TEST_NEEDS})
   endif()
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}")
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}"
+    ENVIRONMENT "${TEST_ENVIRONMENT}")
   if(TEST_RANKS)
     tessera_starts_ranks(${name})
   endif()

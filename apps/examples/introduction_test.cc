@@ -11,13 +11,13 @@ using testing::HasSubstr;
 using tessera::test::output_of;
 
 TEST(Introduction, IsTrueOnOneRank) {
-  const std::string text = output_of(TESSERA_INTRODUCTION " 2>&1");
+  const std::string text = output_of(TESSERA_EXAMPLE " 2>&1");
   EXPECT_THAT(text, HasSubstr("over 1 rank(s)"));
   EXPECT_THAT(text, EndsWith("All of this is true.\n"));
 }
 
 TEST(Introduction, IsTrueOnTwoRanksOverTcp) {
-  const std::string text = output_of(TESSERA_PROGRAM " launch -n 2 -- " TESSERA_INTRODUCTION " 2>&1");
+  const std::string text = output_of(TESSERA_PROGRAM " launch -n 2 -- " TESSERA_EXAMPLE " 2>&1");
   EXPECT_THAT(text, HasSubstr("over 2 rank(s), transport tcp"));
   EXPECT_THAT(text, HasSubstr("film    | row_wise"));
   EXPECT_THAT(text, EndsWith("All of this is true.\n"));

@@ -21,7 +21,7 @@ std::multiset<std::string> lines_of(const std::string& command) {
 }
 
 TEST(ShardingTutorial, PrintsEachPlanAsTheTutorialDoesAndRunsIt) {
-  const auto lines = lines_of(TESSERA_PROGRAM " launch -n 2 -- " TESSERA_TUTORIAL);
+  const auto lines = lines_of(TESSERA_PROGRAM " launch -n 2 -- " TESSERA_EXAMPLE);
   std::ifstream in(TESSERA_PLANS);
   const auto cases = nlohmann::json::parse(in).at("cases");
   int found = 0;
