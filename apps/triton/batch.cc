@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tessera/sdk/sized.h"
+
 namespace tessera_triton {
 namespace {
 
@@ -195,15 +197,13 @@ std::vector<std::vector<float>> Samples::predict() const {
   }
   int64_t dense_shape[] = {count_, model_->dense()};
   const DLTensor dense = tensor(dense_.data(), kFloats, dense_shape, 2);
-  tsr_model_input input{};
-  input.struct_size = sizeof(input);
+  auto input = tessera::sdk::sized<tsr_model_input>();
   input.num_features = static_cast<uint32_t>(n);
   input.dense = model_->dense() > 0 ? &dense : nullptr;
   input.values = pointers.data();
   input.lengths = pointers.data() + n;
   input.weights = weighted ? pointers.data() + 2 * n : nullptr;
-  tsr_error err{};
-  err.struct_size = sizeof(err);
+  auto err = tessera::sdk::sized<tsr_error>();
   check(tsr_model_predict(model_->get(), &input, pointers.data() + 3 * n, static_cast<uint32_t>(out.size()), &err),
         err);
   return out;

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tessera/abi/host.h"
+#include "tessera/sdk/sized.h"
 
 namespace tessera_triton {
 namespace {
@@ -119,8 +120,7 @@ void Model::open(const std::string& directory, const std::string& config) {
   const json parsed = json::parse(config);
   const std::string threads = parameter(parsed, "threads"), plugins = parameter(parsed, "plugin_path"),
                     kernel = parameter(parsed, "kernel"), precision = parameter(parsed, "dense_precision");
-  tsr_model_options options{};
-  options.struct_size = sizeof(options);
+  auto options = tessera::sdk::sized<tsr_model_options>();
   if (!threads.empty()) {
     const int64_t count = number(json(threads));
     if (count < 1 || count > 1024)
@@ -137,25 +137,21 @@ void Model::open(const std::string& directory, const std::string& config) {
                                                               : TRITONSERVER_LOG_VERBOSE,
                                    "tessera", 0, text));
   };
-  tsr_error err{};
-  err.struct_size = sizeof(err);
+  auto err = tessera::sdk::sized<tsr_error>();
   tsr_model* opened = nullptr;
   check(tsr_model_open(directory.c_str(), &options, &opened, &err), err);
   model_.reset(opened);
-  tsr_model_info info{};
-  info.struct_size = sizeof(info);
+  auto info = tessera::sdk::sized<tsr_model_info>();
   check(tsr_model_describe(opened, &info, &err), err);
   dense_ = info.dense_inputs;
   weighted_ = info.is_weighted != 0;
   for (uint32_t f = 0; f < info.num_features; ++f) {
-    tsr_model_feature feature{};
-    feature.struct_size = sizeof(feature);
+    auto feature = tessera::sdk::sized<tsr_model_feature>();
     check(tsr_model_get_feature(opened, f, &feature, &err), err);
     features_.push_back({feature.name});
   }
   for (uint32_t o = 0; o < info.num_outputs; ++o) {
-    tsr_model_output output{};
-    output.struct_size = sizeof(output);
+    auto output = tessera::sdk::sized<tsr_model_output>();
     check(tsr_model_get_output(opened, o, &output, &err), err);
     outputs_.push_back({output.name, output.width});
   }

@@ -8,6 +8,7 @@
 #include "many_kinds.h"
 #include "tessera/sdk/inner_kernel.h"
 #include "tessera/sdk/random.h"
+#include "tessera/sdk/sized.h"
 
 namespace tessera::sdk {
 namespace {
@@ -260,8 +261,7 @@ TEST(Slots, FollowTheClass) {
 TEST(Slots, AKernelThroughItsTable) {
   many_kinds::Ones kernel;
   const tsr_kernel& api = many_kinds::Ones::table<many_kinds::Ones>;
-  tsr_kernel_config config{};
-  config.struct_size = sizeof(config);
+  auto config = sdk::sized<tsr_kernel_config>();
   tsr_kernel_table tables[3] = {};
   config.num_tables = 3;
   config.table_stride = sizeof(tsr_kernel_table);
@@ -297,8 +297,7 @@ TEST(Slots, AKernelThroughItsTable) {
   EXPECT_EQ(api.supports(&kernel, &config, &err), TSR_UNIMPLEMENTED);
   EXPECT_STREQ(err.message, "rows of the format \"fbgemm.int8\" are not known to this kernel");
   config.row_format = nullptr;
-  tsr_start_values values{};
-  values.struct_size = sizeof(values);
+  auto values = sdk::sized<tsr_start_values>();
   values.flags = 1u << 30;
   config.start_values = &values;
   EXPECT_EQ(api.open(&kernel, &config, &instance, &err), TSR_UNIMPLEMENTED);
@@ -310,8 +309,7 @@ TEST(Slots, AModuleThroughItsTable) {
   many_kinds::Echo module;
   const tsr_module& api = many_kinds::Echo::table<many_kinds::Echo>;
   tsr_error err = TSR_ERROR_INIT;
-  tsr_parameter parameter{};
-  parameter.struct_size = sizeof(parameter);
+  auto parameter = sdk::sized<tsr_parameter>();
   ASSERT_EQ(api.parameter(&module, 0, &parameter, &err), TSR_OK);
   EXPECT_STREQ(parameter.name, "weight");
   EXPECT_EQ(parameter.ndim, 2);
@@ -334,8 +332,7 @@ TEST(Slots, AModuleThroughItsTable) {
     tsr_value value;
     uint64_t more = 1;
   } inputs[2] = {{{sizeof(Longer), 0, dtype_of<float>(), 0, 4}}, {{sizeof(Longer), 0, dtype_of<int64_t>(), 0, 5}}};
-  tsr_value output{};
-  output.struct_size = sizeof(output);
+  auto output = sdk::sized<tsr_value>();
   EXPECT_EQ(api.output(&module, 0, 1, sizeof(Longer), &inputs[0].value, &output, &err), TSR_OK);
   EXPECT_EQ(output.width, 4);
   EXPECT_EQ(api.output(&module, 1, 1, sizeof(Longer), &inputs[0].value, &output, &err), TSR_OUT_OF_RANGE);
@@ -355,8 +352,7 @@ TEST(Slots, AModuleThroughItsTable) {
   float in[2] = {3, 4}, out[2] = {0, 0};
   int64_t shape[1] = {2};
   const DLTensor input = tensor_of(in, shape), result = tensor_of(out, shape);
-  tsr_module_call call{};
-  call.struct_size = sizeof(call);
+  auto call = sdk::sized<tsr_module_call>();
   call.num_inputs = call.num_outputs = 1;
   call.inputs = &input;
   call.outputs = &result;
@@ -381,8 +377,7 @@ const void* plain_extension(const char* id) { return many_kinds::Plain().extensi
 TEST(Flags, OfTablesOfOthersAreChecked) {
   constexpr uint32_t kUnknown = 1u << 30;
   const auto component_with = [](const void* api) {
-    tsr_component out{};
-    out.struct_size = sizeof(out);
+    auto out = sdk::sized<tsr_component>();
     out.id = "acme.newer";
     out.api = api;
     return out;
@@ -530,8 +525,7 @@ TEST(InnerLookup, HasRowsInThePlaceOfIds) {
 
 TEST(InnerConfig, AsksAboutRowsByNumber) {
   const tsr_kernel_table table{sizeof(tsr_kernel_table), TSR_TABLE_ANY_ID, "item", 1000, 8, "{}", 2, 0};
-  tsr_kernel_config config{};
-  config.struct_size = sizeof(config);
+  auto config = sdk::sized<tsr_kernel_config>();
   config.compute_kernel = "acme.cached";
   config.max_gradient = 3;
   const InnerConfig inner(config, table, 40);

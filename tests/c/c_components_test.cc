@@ -13,6 +13,7 @@
 #include "tessera/abi/collective.h"
 #include "tessera/infer.h"
 #include "tessera/sdk/sharder.h"
+#include "tessera/sdk/sized.h"
 #include "tessera_program.h"
 
 namespace tessera::test {
@@ -50,8 +51,7 @@ TEST(CComponents, PluginsAndTheLogAreTheProgramsOwn) {
     std::string text;
   } lines;
   const tsr_plugin* plugins[] = {&kHeld};
-  tsr_runtime_options options{};
-  options.struct_size = sizeof(options);
+  auto options = sdk::sized<tsr_runtime_options>();
   options.plugins = plugins;
   options.num_plugins = 1;
   options.log = [](void* user, int32_t level, const char* text) {
@@ -86,8 +86,7 @@ TEST(CComponents, ATransportIsTheProgramsOwn) {
   const tsr_plugin* plugins[] = {tessera_plugin_v1(nullptr, nullptr)};  // plugins/extras/unix, linked into this program
   const int32_t port = free_port();
   const auto rank = [&](int32_t me) {
-    tsr_runtime_options options{};
-    options.struct_size = sizeof(options);
+    auto options = sdk::sized<tsr_runtime_options>();
     options.plugins = plugins;
     options.num_plugins = 1;
     tsr_runtime* runtime = nullptr;
@@ -96,8 +95,7 @@ TEST(CComponents, ATransportIsTheProgramsOwn) {
                                         "unix",      20};
     tsr_process_group* group = nullptr;
     OK(tsr_process_group_connect(runtime, &how, &group, &err));
-    tsr_process_group_info info{};
-    info.struct_size = sizeof(info);
+    auto info = sdk::sized<tsr_process_group_info>();
     OK(tsr_process_group_describe(group, &info, &err));
     EXPECT_STREQ(info.backend, "unix");
     std::vector<float> values{1, static_cast<float>(me)};
@@ -213,8 +211,7 @@ TEST(CComponents, AFinalizerMayCloseAStepThatOthersWaitFor) {
     OK(tsr_collection_start(tables, &batch, &second, &err));
     std::thread finalizer([&, me] {
       if (me == 0) return;
-      tsr_collection_info info{};
-      info.struct_size = sizeof(info);
+      auto info = sdk::sized<tsr_collection_info>();
       while (tsr_collection_describe(tables, &info, nullptr) == TSR_OK) std::this_thread::yield();
       tsr_step_close(second);
       closed = true;
@@ -318,8 +315,7 @@ TEST_F(CSteps, TablesAndADensePartArePacked) {
   View<float> weights(weight, {1, 8}), biases(bias, {1});
   const char* names[] = {"top.weight", "top.bias"};
   const DLTensor* tensors[] = {&weights, &biases};
-  tsr_pack_options options{};
-  options.struct_size = sizeof(options);
+  auto options = sdk::sized<tsr_pack_options>();
   options.num_collections = 1;
   options.collections = &tables_;
   options.graph = R"({"dense_inputs": 0, "layers": [{"name": "top", "type": "linear", "inputs": ["a", "b"],
@@ -384,8 +380,7 @@ TEST_F(CSteps, AModelGivesAllItsOutputs) {
   View<float> weights(weight, {1, 4}), biases(bias, {1}), side_weights(side, {2, 4}), side_biases(zeros, {2});
   const char* names[] = {"top.weight", "top.bias", "side.weight", "side.bias"};
   const DLTensor* tensors[] = {&weights, &biases, &side_weights, &side_biases};
-  tsr_pack_options options{};
-  options.struct_size = sizeof(options);
+  auto options = sdk::sized<tsr_pack_options>();
   options.num_collections = 1;
   options.collections = &tables_;
   options.graph = R"({"dense_inputs": 0, "layers": [
@@ -400,12 +395,10 @@ TEST_F(CSteps, AModelGivesAllItsOutputs) {
   OK(tsr_pack(folder.file("model").c_str(), &options, nullptr, &err));
   tsr_model* model = nullptr;
   OK(tsr_model_open(folder.file("model").c_str(), nullptr, &model, &err));
-  tsr_model_info info{};
-  info.struct_size = sizeof(info);
+  auto info = sdk::sized<tsr_model_info>();
   OK(tsr_model_describe(model, &info, &err));
   EXPECT_EQ(info.num_outputs, 2u);
-  tsr_model_output output{};
-  output.struct_size = sizeof(output);
+  auto output = sdk::sized<tsr_model_output>();
   OK(tsr_model_get_output(model, 1, &output, &err));
   EXPECT_STREQ(output.name, "pair");
   EXPECT_EQ(output.width, 2);
@@ -444,8 +437,7 @@ TEST(CComponents, TheTrainerTakesAConfig) {
     int asked = 0;
     std::vector<json> events;
   } told;
-  tsr_train_options options{};
-  options.struct_size = sizeof(options);
+  auto options = sdk::sized<tsr_train_options>();
   options.config = R"(
 model = {embedding_dim = 4, bottom_mlp = [4], top_mlp = [1]}
 report = {log_every = 2}
@@ -488,8 +480,7 @@ data = {columns = 2, rows = [20], dense = 2, samples = 64, test_samples = 16, ba
 // Raw 64-bit ids in a table whose kernel makes rows on demand.
 TEST(CComponents, ATableTakesAnyId) {
   const char* path[] = {TESSERA_DYNAMIC};
-  tsr_runtime_options options{};
-  options.struct_size = sizeof(options);
+  auto options = sdk::sized<tsr_runtime_options>();
   options.plugin_path = path;
   options.num_plugin_paths = 1;
   tsr_runtime* runtime = nullptr;
@@ -516,8 +507,7 @@ TEST(CComponents, ATableTakesAnyId) {
   }
   EXPECT_THAT(got, ElementsAre(-1, -1, -1, -1, -8, -8, -8, -8)) << "rows as the first step left them";
   REFUSED(TSR_UNIMPLEMENTED, "table \"item\" takes any ids", tsr_collection_read_rows(tables, "item", 0, &out, &err));
-  tsr_shard_info shard{};
-  shard.struct_size = sizeof(shard);
+  auto shard = sdk::sized<tsr_shard_info>();
   OK(tsr_collection_get_shard(tables, 0, &shard, &err));
   EXPECT_EQ(shard.on_demand, 1);
   REFUSED(TSR_UNIMPLEMENTED, "exist on demand", tsr_shard_read(tables, 0, 0, &out, nullptr, 0, &err));

@@ -8,6 +8,7 @@
 
 #include "c_calls.h"
 #include "inference/test_model.h"
+#include "tessera/sdk/sized.h"
 
 namespace tessera::test {
 namespace {
@@ -43,16 +44,14 @@ TEST_F(Infer, GivesTheScoresOfCpp) {
   View<float> out(scores, {20});
   ASSERT_EQ(predict(model_, &in.raw, &out, &err_), TSR_OK) << err_.message;
   EXPECT_EQ(scores, scores_of(*predictor, own.view()));
-  tsr_model_stats stats{};
-  stats.struct_size = sizeof(stats);
+  auto stats = sdk::sized<tsr_model_stats>();
   ASSERT_EQ(tsr_model_get_stats(model_, &stats, &err_), TSR_OK);
   EXPECT_EQ(stats.predictions, 1u);
   EXPECT_EQ(stats.samples, 20u);
 }
 
 TEST_F(Infer, DescribesTheModel) {
-  tsr_model_info info{};
-  info.struct_size = sizeof(info);
+  auto info = sdk::sized<tsr_model_info>();
   ASSERT_EQ(tsr_model_describe(model_, &info, &err_), TSR_OK);
   EXPECT_STREQ(info.name, "model");
   EXPECT_STREQ(info.type, "dlrm");
@@ -61,15 +60,13 @@ TEST_F(Infer, DescribesTheModel) {
   EXPECT_EQ(info.num_features, 5u);
   EXPECT_EQ(info.num_tables, 4u);
   EXPECT_EQ(info.num_outputs, 1u);
-  tsr_model_feature feature{};
-  feature.struct_size = sizeof(feature);
+  auto feature = sdk::sized<tsr_model_feature>();
   ASSERT_EQ(tsr_model_get_feature(model_, 2, &feature, &err_), TSR_OK);
   EXPECT_STREQ(feature.name, "user");
   EXPECT_EQ(feature.ids, 23);
   EXPECT_EQ(tsr_model_get_feature(model_, 5, &feature, &err_), TSR_OUT_OF_RANGE);
   EXPECT_THAT(err_.message, HasSubstr("no feature 5"));
-  tsr_model_table table{};
-  table.struct_size = sizeof(table);
+  auto table = sdk::sized<tsr_model_table>();
   ASSERT_EQ(tsr_model_get_table(model_, 3, &table, &err_), TSR_OK);
   EXPECT_STREQ(table.name, "genre");
   EXPECT_STREQ(table.format, "int8");
@@ -114,8 +111,7 @@ TEST_F(Infer, NewerCallersGetNoLessThanTheyAskFor) {
 }
 
 TEST_F(Infer, DenseProductsHaveAPrecision) {
-  tsr_model_options options{};
-  options.struct_size = sizeof(options);
+  auto options = sdk::sized<tsr_model_options>();
   for (const char* precision : {"float32", "auto"}) {
     options.dense_precision = precision;
     tsr_model* model = nullptr;
@@ -132,8 +128,7 @@ TEST_F(Infer, DenseProductsHaveAPrecision) {
 TEST_F(Infer, ARuntimeServesSeveralModels) {
   tsr_runtime* runtime = nullptr;
   OK(tsr_runtime_open(nullptr, &runtime, &err));
-  tsr_model_options options{};
-  options.struct_size = sizeof(options);
+  auto options = sdk::sized<tsr_model_options>();
   options.runtime = runtime;
   options.threads = 2;
   tsr_model *first = nullptr, *second = nullptr;
@@ -159,8 +154,7 @@ TEST_F(Infer, WarningsGoToTheCallersLog) {
   lenient.model.description.bounds_check = BoundsCheckMode::kWarning;
   pack_model(lenient.model, folder_.file("lenient"), {});
   std::string lines;
-  tsr_model_options options{};
-  options.struct_size = sizeof(options);
+  auto options = sdk::sized<tsr_model_options>();
   options.log = [](void* user, int32_t, const char* text) { *static_cast<std::string*>(user) += text; };
   options.log_user = &lines;
   tsr_model* model = nullptr;
@@ -181,8 +175,7 @@ TEST_F(Infer, WrongCallsAreCodes) {
   EXPECT_EQ(tsr_model_open(nullptr, nullptr, &none, &err_), TSR_INVALID_ARGUMENT);
   EXPECT_EQ(tsr_model_open(folder_.file("model").c_str(), nullptr, nullptr, &err_), TSR_INVALID_ARGUMENT);
   EXPECT_EQ(tsr_model_open("nowhere", nullptr, &none, nullptr), TSR_NOT_FOUND) << "no error struct is no error";
-  tsr_model_options bad{};
-  bad.struct_size = sizeof(bad);
+  auto bad = sdk::sized<tsr_model_options>();
   bad.kernel = "no-such-kernel";
   EXPECT_EQ(tsr_model_open(folder_.file("model").c_str(), &bad, &none, &err_), TSR_NOT_FOUND);
   EXPECT_THAT(err_.message, HasSubstr("no-such-kernel"));

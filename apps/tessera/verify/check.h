@@ -18,6 +18,7 @@
 #include "plugin/library.h"
 #include "tessera/error.h"
 #include "tessera/runtime.h"
+#include "tessera/sdk/sized.h"
 #include "verify/host.h"
 
 namespace tessera::cli::verify {

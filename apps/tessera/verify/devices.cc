@@ -48,8 +48,7 @@ struct Device {
     subject.asks("synchronize", [&](tsr_error* err) { return api.synchronize(part.self(), index, stream, err); });
   }
   tsr_device_stats stats() const {
-    tsr_device_stats out{};
-    out.struct_size = sizeof(out);
+    auto out = sdk::sized<tsr_device_stats>();
     subject.asks("stats", [&](tsr_error* err) { return api.stats(part.self(), index, &out, err); });
     return out;
   }
@@ -66,16 +65,14 @@ void check_device_info(Subject& subject) {
   require(device.api.device_type > 0 && device.api.device_type != kDLCPU, "device_type is ", device.api.device_type,
           ", which is not a device");
   for (int32_t i = 0; i < device.count; ++i) {
-    tsr_device_info info{};
-    info.struct_size = sizeof(info);
+    auto info = sdk::sized<tsr_device_info>();
     subject.asks(str_cat("info of device ", i),
                  [&](tsr_error* err) { return device.api.info(device.part.self(), i, &info, err); });
     require(info.total_bytes > 0 && info.free_bytes <= info.total_bytes, "device ", i, " has ", info.free_bytes,
             " free bytes of ", info.total_bytes);
     require(info.name[0] != '\0' && info.name[sizeof(info.name) - 1] == '\0', "device ", i, " has no name");
   }
-  tsr_device_info info{};
-  info.struct_size = sizeof(info);
+  auto info = sdk::sized<tsr_device_info>();
   subject.doing("info of a device that does not exist");
   Call call;
   call.fails(device.api.info(device.part.self(), device.count, &info, call.out()),

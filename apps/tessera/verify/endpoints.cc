@@ -17,8 +17,7 @@ struct Server {
     raw.self = this;
     raw.handle = [](void* self, const tsr_endpoint_request*, tsr_endpoint_respond respond, void* context) {
       static_cast<Server*>(self)->requests += 1;
-      tsr_endpoint_response answer{};
-      answer.struct_size = sizeof(answer);
+      auto answer = sdk::sized<tsr_endpoint_response>();
       answer.code = TSR_UNAVAILABLE;
       answer.output_stride = sizeof(tsr_endpoint_tensor);
       answer.message = "verify answers nothing";

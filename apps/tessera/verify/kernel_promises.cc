@@ -15,8 +15,7 @@ namespace {
 constexpr uint32_t kMust = 1u << 31, kHint = 1u << 15;  // flags that nobody defines
 
 tsr_kernel_stats stats_of(const KernelBed& bed, uint32_t table) {
-  tsr_kernel_stats stats{};
-  stats.struct_size = sizeof(stats);
+  auto stats = sdk::sized<tsr_kernel_stats>();
   Call call;
   call.succeeds(bed.api().stats(bed.instance(), table, &stats, call.out()), "stats");
   return stats;
@@ -260,14 +259,12 @@ void check_kernel_estimate(Subject& subject) {
   KernelBed bed(k.with(k.any_shape({{kRows, kDim}})));
   if (const std::string why = bed.why_not(); !why.empty()) throw Skipped(why);
   const auto bytes_of = [&](int64_t rows) {
-    tsr_workload work{};
-    work.struct_size = sizeof(work);
+    auto work = sdk::sized<tsr_workload>();
     work.rows = rows;
     work.dim = kDim;
     work.ids = work.bags = 100;
     work.runs = 1;
-    tsr_estimate out{};
-    out.struct_size = sizeof(out);
+    auto out = sdk::sized<tsr_estimate>();
     Call call;
     const tsr_code code = cost->estimate(k.part.self(), &bed.config(), &work, &out, call.out());
     if (code == TSR_UNIMPLEMENTED) throw Skipped(call.message());

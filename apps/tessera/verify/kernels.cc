@@ -112,8 +112,7 @@ void check_kernel_close(Subject& subject) {
     bed.release(first);
     bed.release(second);
     for (uint32_t t = 0; t < bed.config().num_tables; ++t) {
-      tsr_kernel_stats stats{};
-      stats.struct_size = sizeof(stats);
+      auto stats = sdk::sized<tsr_kernel_stats>();
       Call call;
       call.succeeds(k.api.stats(bed.instance(), t, &stats, call.out()), "stats");
       const uint64_t ids = 2 * static_cast<uint64_t>(batch.ids_of(t));
@@ -293,8 +292,7 @@ void apply_to(const Kernel& k, TableShape table, const std::vector<int64_t>& som
     ++i;
   }
   for (int64_t step = 1; step <= 3; ++step) {
-    tsr_update update{};
-    update.struct_size = sizeof(update);
+    auto update = sdk::sized<tsr_update>();
     update.learning_rate = learning_rate_at(step);
     update.step = step;
     subject.doing("apply");

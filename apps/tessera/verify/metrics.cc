@@ -54,8 +54,7 @@ struct Samples {
 struct Metric {
   explicit Metric(Subject& s) : subject(s), part(s.make()), api(part.api<tsr_metric>()), info(asked()) {}
   tsr_metric_info asked() const {
-    tsr_metric_info out{};
-    out.struct_size = sizeof(out);
+    auto out = sdk::sized<tsr_metric_info>();
     subject.asks("info", [&](tsr_error* err) { return api.info(part.self(), &out, err); });
     require(out.sums >= 1 && out.sums <= 1 << 24, "info says ", out.sums, " sums");
     return out;

@@ -41,8 +41,7 @@ tsr_value value_of(int64_t width, DLDataType type, uint32_t flags) {
 std::optional<Values> outputs_of(const tsr_module& api, void* self, const Values& inputs) {
   Values out;
   for (uint32_t i = 0; i < 1000; ++i) {
-    tsr_value value{};
-    value.struct_size = sizeof(value);
+    auto value = sdk::sized<tsr_value>();
     Call call;
     const tsr_code code =
         api.output(self, i, static_cast<uint32_t>(inputs.size()), sizeof(tsr_value), inputs.data(), &value, call.out());

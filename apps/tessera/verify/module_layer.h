@@ -21,8 +21,7 @@ template <class Slot>
 std::vector<tsr_parameter> list_of(const char* what, const Slot& slot) {
   std::vector<tsr_parameter> out;
   for (uint32_t i = 0; i < 10000; ++i) {
-    tsr_parameter p{};
-    p.struct_size = sizeof(p);
+    auto p = sdk::sized<tsr_parameter>();
     Call call;
     const tsr_code code = slot(i, &p, call.out());
     if (call.fails_well(code, what); code == TSR_OUT_OF_RANGE) return out;

@@ -45,8 +45,7 @@ void check_module_outputs(Subject& subject) {
   subject.doing("output for too many inputs");
   outputs_of(api, part.self(), Values(inputs.size() + 5, value_of(3)));
   const auto refused = [&](const Values& values, const char* what) {
-    tsr_value value{};
-    value.struct_size = sizeof(value);
+    auto value = sdk::sized<tsr_value>();
     subject.doing(str_cat("output for ", what));
     Call call;
     call.fails(api.output(part.self(), 0, static_cast<uint32_t>(values.size()), sizeof(tsr_value), inputs.data(),
@@ -56,8 +55,7 @@ void check_module_outputs(Subject& subject) {
   refused({}, "no inputs");
   Values strange = inputs;
   for (tsr_value& v : strange) v.flags |= 0x80000000u;
-  tsr_value value{};
-  value.struct_size = sizeof(value);
+  auto value = sdk::sized<tsr_value>();
   subject.doing("output for inputs with an unknown flag");
   Call call;
   const tsr_code code = api.output(part.self(), 0, static_cast<uint32_t>(strange.size()), sizeof(tsr_value),

@@ -105,8 +105,7 @@ struct Optimizer {
 };
 
 tsr_update at_step(int64_t step, double learning_rate) {
-  tsr_update out{};
-  out.struct_size = sizeof(out);
+  auto out = sdk::sized<tsr_update>();
   out.learning_rate = learning_rate;
   out.step = step;
   return out;
@@ -119,8 +118,7 @@ std::vector<tsr_state> states_of(const Made& part) {
   std::vector<tsr_state> out;
   constexpr uint32_t kMost = 1000;
   while (TSR_HAS(tsr_optimizer, &api, state) && out.size() < kMost) {
-    tsr_state s{};
-    s.struct_size = sizeof(s);
+    auto s = sdk::sized<tsr_state>();
     Call call;
     const tsr_code code = api.state(part.self(), static_cast<uint32_t>(out.size()), &s, call.out());
     if (code == TSR_OUT_OF_RANGE) return out;

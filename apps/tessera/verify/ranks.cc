@@ -100,8 +100,7 @@ void be_rank(Subject& subject, tsr_rendezvous where, bool counts, const std::fun
 }  // namespace
 
 tsr_collective_info described(const Made& part) {
-  tsr_collective_info info{};
-  info.struct_size = sizeof(info);
+  auto info = sdk::sized<tsr_collective_info>();
   Call call;
   const tsr_code code = part.api<tsr_collective>().describe(part.self(), &info, call.out());
   call.succeeds(code, "describe");
@@ -161,8 +160,7 @@ std::vector<RankEnd> in_ranks(Subject& subject, const Meeting& meeting, const st
   for (int rank = 0; rank < meeting.world; ++rank) {
     if (!comes[static_cast<size_t>(rank)] || !processes.fork_rank(rank)) continue;
     RankEnvironment::clear_environment();
-    tsr_rendezvous where{};
-    where.struct_size = sizeof(where);
+    auto where = sdk::sized<tsr_rendezvous>();
     where.rank = where.local_rank = rank;
     where.world_size = where.local_world_size = meeting.world;
     where.device = {kDLCPU, 0};

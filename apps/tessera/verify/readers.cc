@@ -76,8 +76,7 @@ class Opened {
 
   // Returns the reason if the path cannot be opened.
   std::string open(const std::string& path, int64_t block_bytes) {
-    tsr_reader_source source{};
-    source.struct_size = sizeof(source);
+    auto source = sdk::sized<tsr_reader_source>();
     source.path = path.c_str();
     source.block_bytes = block_bytes;
     subject_.doing("open of " + path);
@@ -94,8 +93,7 @@ class Opened {
     std::vector<tsr_reader_want> out;
     for (const tsr_reader_column& c : columns) {
       if (c.type == TSR_READER_UNREADABLE) continue;
-      tsr_reader_want want{};
-      want.struct_size = sizeof(want);
+      auto want = sdk::sized<tsr_reader_want>();
       want.flags = c.flags;
       want.name = c.name;
       want.type = c.type;
@@ -384,8 +382,7 @@ void check_reader_errors(Subject& subject) {
   want.flags |= 1u << 31;
   Call told;
   told.fails(reader.try_select({want}, told), "select with an unknown flag that must be understood");
-  tsr_reader_source source{};
-  source.struct_size = sizeof(source);
+  auto source = sdk::sized<tsr_reader_source>();
   const std::string missing = path + ".there_is_no_such_file";
   source.path = missing.c_str();
   source.block_bytes = kSmallBlock;

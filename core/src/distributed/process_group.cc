@@ -11,6 +11,7 @@
 #include "tessera/abi/draft/waits.h"
 #include "tessera/calls.h"
 #include "tessera/sdk/random.h"
+#include "tessera/sdk/sized.h"
 #include "tessera/step_figures.h"
 
 namespace tessera {
@@ -56,8 +57,7 @@ void Work::wait() {
 namespace {
 
 tsr_collective_info described(const Component& part) {
-  tsr_collective_info info{};
-  info.struct_size = sizeof(info);
+  auto info = sdk::sized<tsr_collective_info>();
   AbiError err;
   const plugin::CallScope call({part.raw()->component, "describe"});
   err.check(part.api<tsr_collective>().describe(part.self(), &info, err.out()), part.id());
@@ -180,8 +180,7 @@ struct ProcessGroup::Impl {
 };
 
 tsr_collective_call ProcessGroup::Impl::call_at(const CallSite& site, const Tensor& tensor) const {
-  tsr_collective_call call{};
-  call.struct_size = sizeof(call);
+  auto call = sdk::sized<tsr_collective_call>();
   call.flags = flags(site.carries);
   call.stream = tensor.stream() ? tensor.stream()->raw() : nullptr;
   call.label = site.label;
@@ -229,8 +228,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::connect(const Runtime& runtime, cons
     impl->part = transport(runtime, options);
     impl->backend = impl->part->id();
     impl->info = described(*impl->part);
-    tsr_rendezvous r{};
-    r.struct_size = sizeof(r);
+    auto r = sdk::sized<tsr_rendezvous>();
     r.rank = where.rank;
     r.world_size = where.world_size;
     r.local_rank = where.local_rank;

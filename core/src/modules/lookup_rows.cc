@@ -7,6 +7,7 @@
 #include "tessera/abi/draft/changes.h"
 #include "tessera/abi/draft/on_demand.h"
 #include "tessera/abi/draft/rows_view.h"
+#include "tessera/sdk/sized.h"
 
 namespace tessera {
 namespace {
@@ -191,8 +192,7 @@ RowFigures Lookup::row_figures(int table) const {
                  {}};
   const auto* draft = impl_->kernel->extension<tsr_on_demand>(TSR_ON_DEMAND);
   if (draft == nullptr || draft->ages == nullptr) return out;
-  tsr_table_ages ages{};
-  ages.struct_size = sizeof(ages);
+  auto ages = sdk::sized<tsr_table_ages>();
   impl_->call("on_demand.ages", draft->ages, impl_->instance, static_cast<uint32_t>(table), &ages);
   out.capacity = static_cast<int64_t>(ages.capacity);
   out.ages.assign(std::begin(ages.rows), std::end(ages.rows));
@@ -235,8 +235,7 @@ MatrixView Lookup::view(int table, int state) const {
     fail(Code::kUnimplemented, "kernel \"", kernel_id(), "\", which has table \"", t.name,
          "\", gives no view of its rows (", TSR_ROWS_VIEW, "): read and write copies of them");
   }
-  tsr_matrix_view raw{};
-  raw.struct_size = sizeof(raw);
+  auto raw = sdk::sized<tsr_matrix_view>();
   impl_->call("rows_view", draft->view, impl_->instance, static_cast<uint32_t>(table), state, &raw);
   if (raw.rows != t.rows || (state < 0 && raw.cols != t.dim)) {
     fail(Code::kInternal, kernel_id(), ": the view of table \"", t.name, "\" is [", raw.rows, ", ", raw.cols,
@@ -354,8 +353,7 @@ void Lookup::set_weight(int table, const Tensor& value) {
 
 tsr_kernel_stats Lookup::stats(int table) const {
   impl_->table(table);
-  tsr_kernel_stats out{};
-  out.struct_size = sizeof(out);
+  auto out = sdk::sized<tsr_kernel_stats>();
   impl_->call("stats", impl_->api->stats, impl_->instance, static_cast<uint32_t>(table), &out);
   return out;
 }

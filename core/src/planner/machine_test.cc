@@ -8,6 +8,7 @@
 #include "config/test_refusal.h"
 #include "config/test_replaced.h"
 #include "tessera/sdk/cost.h"
+#include "tessera/sdk/sized.h"
 
 namespace tessera {
 namespace {
@@ -85,8 +86,7 @@ TEST(RowCost, ReadsTheGridAndBetweenIt) {
 TEST(RowCost, EstimatesCountDistinctRowsOnce) {
   const Machine m = complete();
   const tsr_machine raw = m.kernels[0].raw();
-  tsr_workload w{};
-  w.struct_size = sizeof(w);
+  auto w = sdk::sized<tsr_workload>();
   w.rows = 1000;
   w.dim = 16;
   w.ids = 100;
@@ -104,8 +104,7 @@ TEST(RowCost, EstimatesCountDistinctRowsOnce) {
 TEST(RowCost, AnUpdateFindsTheRowWhereItsLookupHasLeftIt) {
   const Machine m = complete();
   const tsr_machine raw = m.kernels[0].raw();
-  tsr_workload w{};
-  w.struct_size = sizeof(w);
+  auto w = sdk::sized<tsr_workload>();
   w.rows = 1000000;
   w.dim = 64;
   w.ids = 100;

@@ -5,6 +5,7 @@
 #include <initializer_list>
 
 #include "tessera/abi/kernel.h"
+#include "tessera/sdk/sized.h"
 
 namespace tessera {
 
@@ -64,16 +65,14 @@ DeviceStreamPtr DeviceStream::open(ComponentPtr part, int index) {
 }
 
 tsr_device_info DeviceStream::info() const {
-  tsr_device_info out{};
-  out.struct_size = sizeof(out);
+  auto out = sdk::sized<tsr_device_info>();
   AbiError err;
   err.check(api().info(self(), device_.index, &out, err.out()), id());
   return out;
 }
 
 tsr_device_stats DeviceStream::stats() const {
-  tsr_device_stats out{};
-  out.struct_size = sizeof(out);
+  auto out = sdk::sized<tsr_device_stats>();
   AbiError err;
   err.check(api().stats(self(), device_.index, &out, err.out()), id());
   return out;
