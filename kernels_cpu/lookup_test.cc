@@ -5,8 +5,6 @@
 
 #include <cstring>
 
-#include "tessera/runtime.h"
-
 namespace tessera {
 namespace {
 

@@ -6,7 +6,6 @@
 #include <iostream>
 
 #include "options.h"
-#include "tessera/error.h"
 #include "tessera/sdk/nearest.h"
 
 namespace tessera::cli {

@@ -11,7 +11,6 @@
 #include <functional>
 #include <iostream>
 #include <new>
-#include <string>
 #include <thread>
 
 namespace tessera::cli {

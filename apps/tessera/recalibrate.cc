@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "predict/heads.h"
-#include "tessera/predictor.h"
 
 namespace tessera::cli {
 namespace {

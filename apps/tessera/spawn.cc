@@ -14,7 +14,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
-#include <optional>
 
 #include "processes.h"
 #include "tessera/error.h"

@@ -14,7 +14,6 @@
 #include <iostream>
 #include <iterator>
 #include <utility>
-#include <vector>
 
 #include "config/test_refusal.h"
 #include "rank_status.h"

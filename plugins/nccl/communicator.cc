@@ -1,7 +1,6 @@
 #include "communicator.h"
 
 #include <cstring>
-#include <future>
 #include <string>
 #include <system_error>
 #include <thread>

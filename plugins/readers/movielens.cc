@@ -1,7 +1,6 @@
 #include "movielens.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>

@@ -1,7 +1,6 @@
 #include "samples.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "tessera/sdk/fields.h"
 #include "tessera/sdk/nearest.h"

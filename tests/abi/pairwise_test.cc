@@ -8,7 +8,6 @@
 #include <barrier>
 #include <functional>
 #include <thread>
-#include <vector>
 
 #include "tessera/sdk/pair_failures.h"
 #include "test_data.h"

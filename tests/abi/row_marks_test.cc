@@ -3,10 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
 #include <random>
 #include <set>
-#include <vector>
 
 namespace tessera::sdk {
 namespace {

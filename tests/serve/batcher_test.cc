@@ -58,130 +58,120 @@ Got got(std::future<Got>& future) {
   return future.get();
 }
 
-TEST(Batcher, WhatGathersWhileAWorkerPredictsIsOneBatch) {
-  Metrics metrics;
-  const auto model = std::make_shared<FakePredictor>();
-  Batcher batcher({.max_batch = 64, .max_wait = 0us, .max_queue = 100, .workers = 1}, metrics);
-  model->hold();
-  auto first = submit(batcher, model, request_of({sample(0)}));
-  ASSERT_TRUE(model->wait_for_calls(1));
+class BatcherTest : public testing::Test {
+ protected:
+  // Keeps the model busy with a first request, so that others gather.
+  void hold(Batcher& batcher) {
+    model_->hold();
+    first_ = submit(batcher, model_, request_of({sample(0)}));
+    ASSERT_TRUE(model_->wait_for_calls(1));
+  }
+
+  Metrics metrics_;
+  std::shared_ptr<FakePredictor> model_ = std::make_shared<FakePredictor>();
+  std::future<Got> first_;
+};
+
+TEST_F(BatcherTest, WhatGathersWhileAWorkerPredictsIsOneBatch) {
+  Batcher batcher({.max_batch = 64, .max_wait = 0us, .max_queue = 100, .workers = 1}, metrics_);
+  hold(batcher);
   std::vector<std::future<Got>> rest;
-  for (int i = 1; i <= 20; ++i) rest.push_back(submit(batcher, model, request_of({sample(i), sample(i + 500)})));
+  for (int i = 1; i <= 20; ++i) rest.push_back(submit(batcher, model_, request_of({sample(i), sample(i + 500)})));
   EXPECT_EQ(batcher.waiting(), 20u);
-  model->let_go();
-  EXPECT_EQ(got(first).scores, Message({sample(0)}).scores());
+  model_->let_go();
+  EXPECT_EQ(got(first_).scores, Message({sample(0)}).scores());
   for (int i = 1; i <= 20; ++i) {
     EXPECT_EQ(got(rest[static_cast<size_t>(i - 1)]).scores, Message({sample(i), sample(i + 500)}).scores()) << i;
   }
-  EXPECT_EQ(model->calls(), 2);
-  EXPECT_EQ(model->largest_batch(), 40);
+  EXPECT_EQ(model_->calls(), 2);
+  EXPECT_EQ(model_->largest_batch(), 40);
 }
 
-TEST(Batcher, ABatchHasAtMostSoManySamplesAndALargeRequestIsOneOfItsOwn) {
-  Metrics metrics;
-  const auto model = std::make_shared<FakePredictor>();
-  Batcher batcher({.max_batch = 4, .max_queue = 100}, metrics);
-  model->hold();
-  auto first = submit(batcher, model, request_of({sample(0)}));
-  ASSERT_TRUE(model->wait_for_calls(1));
+TEST_F(BatcherTest, ABatchHasAtMostSoManySamplesAndALargeRequestIsOneOfItsOwn) {
+  Batcher batcher({.max_batch = 4, .max_queue = 100}, metrics_);
+  hold(batcher);
   std::vector<std::future<Got>> rest;
-  for (int i = 0; i < 6; ++i) rest.push_back(submit(batcher, model, request_of({sample(i), sample(i)})));
-  rest.push_back(submit(batcher, model, request_of(std::vector<Sample>(9, sample(1)))));
-  model->let_go();
+  for (int i = 0; i < 6; ++i) rest.push_back(submit(batcher, model_, request_of({sample(i), sample(i)})));
+  rest.push_back(submit(batcher, model_, request_of(std::vector<Sample>(9, sample(1)))));
+  model_->let_go();
   for (auto& f : rest) EXPECT_EQ(got(f).code, Code::kOk);
-  EXPECT_EQ(model->calls(), 1 + 3 + 1);
-  EXPECT_EQ(model->largest_batch(), 9);
+  EXPECT_EQ(model_->calls(), 1 + 3 + 1);
+  EXPECT_EQ(model_->largest_batch(), 9);
 }
 
-TEST(Batcher, TheOldestRequestWaitsAtMostMaxWaitAndAFullBatchDoesNotWait) {
-  Metrics metrics;
-  const auto model = std::make_shared<FakePredictor>();
+TEST_F(BatcherTest, TheOldestRequestWaitsAtMostMaxWaitAndAFullBatchDoesNotWait) {
   {
-    Batcher batcher({.max_batch = 64, .max_wait = 300ms, .max_queue = 100}, metrics);
-    auto a = submit(batcher, model, request_of({sample(1)})), b = submit(batcher, model, request_of({sample(2)}));
+    Batcher batcher({.max_batch = 64, .max_wait = 300ms, .max_queue = 100}, metrics_);
+    auto a = submit(batcher, model_, request_of({sample(1)})), b = submit(batcher, model_, request_of({sample(2)}));
     EXPECT_EQ(got(a).code, Code::kOk);
     EXPECT_EQ(got(b).code, Code::kOk);
-    EXPECT_EQ(model->calls(), 1) << "both fit into the wait";
+    EXPECT_EQ(model_->calls(), 1) << "both fit into the wait";
   }
-  Batcher patient({.max_batch = 2, .max_wait = 3600s, .max_queue = 100}, metrics);
-  auto a = submit(patient, model, request_of({sample(1)}));
+  Batcher patient({.max_batch = 2, .max_wait = 3600s, .max_queue = 100}, metrics_);
+  auto a = submit(patient, model_, request_of({sample(1)}));
   EXPECT_EQ(a.wait_for(20ms), std::future_status::timeout);
-  auto b = submit(patient, model, request_of({sample(2)}));
+  auto b = submit(patient, model_, request_of({sample(2)}));
   EXPECT_EQ(got(a).code, Code::kOk);
   EXPECT_EQ(got(b).code, Code::kOk);
 }
 
-TEST(Batcher, EveryRequestHasItsPartOfEveryOutput) {
-  Metrics metrics;
+TEST_F(BatcherTest, EveryRequestHasItsPartOfEveryOutput) {
   FakeOptions heads;
   heads.outputs = {{"click"}, {"kinds", 3, false}, {"like"}};
-  const auto model = std::make_shared<FakePredictor>(heads), plain = std::make_shared<FakePredictor>();
-  Batcher batcher({.max_batch = 64, .max_queue = 100}, metrics);
-  model->hold();
-  auto first = submit(batcher, model, request_of({sample(0)}));
-  ASSERT_TRUE(model->wait_for_calls(1));
+  model_ = std::make_shared<FakePredictor>(heads);
+  const auto plain = std::make_shared<FakePredictor>();
+  Batcher batcher({.max_batch = 64, .max_queue = 100}, metrics_);
+  hold(batcher);
   std::vector<std::future<Got>> rest;
-  for (int i = 1; i <= 5; ++i) rest.push_back(submit(batcher, model, request_of({sample(i), sample(i + 50)})));
+  for (int i = 1; i <= 5; ++i) rest.push_back(submit(batcher, model_, request_of({sample(i), sample(i + 50)})));
   auto other = submit(batcher, plain, request_of({sample(9)}));  // has one output, and follows it
-  model->let_go();
+  model_->let_go();
   const auto expect_all = [](const Got& said, const Message& message) {
     EXPECT_EQ(said.scores, message.values(0));
     ASSERT_EQ(said.further.size(), 2u);
     EXPECT_EQ(said.further[0], message.values(1, 3));
     EXPECT_EQ(said.further[1], message.values(2));
   };
-  expect_all(got(first), Message({sample(0)}));
+  expect_all(got(first_), Message({sample(0)}));
   for (int i = 1; i <= 5; ++i) expect_all(got(rest[static_cast<size_t>(i - 1)]), Message({sample(i), sample(i + 50)}));
-  EXPECT_EQ(model->largest_batch(), 10);
+  EXPECT_EQ(model_->largest_batch(), 10);
   const Got said = got(other);
   EXPECT_EQ(said.scores, Message({sample(9)}).scores());
   EXPECT_TRUE(said.further.empty());
 }
 
-TEST(Batcher, AFullQueueTurnsAway) {
-  Metrics metrics;
-  const auto model = std::make_shared<FakePredictor>();
-  Batcher batcher({.max_batch = 1, .max_queue = 3}, metrics);
-  model->hold();
-  auto first = submit(batcher, model, request_of({sample(0)}));
-  ASSERT_TRUE(model->wait_for_calls(1));
+TEST_F(BatcherTest, AFullQueueTurnsAway) {
+  Batcher batcher({.max_batch = 1, .max_queue = 3}, metrics_);
+  hold(batcher);
   std::vector<std::future<Got>> kept;
-  for (int i = 0; i < 3; ++i) kept.push_back(submit(batcher, model, request_of({sample(i)})));
-  auto refused = submit(batcher, model, request_of({sample(9)}));
+  for (int i = 0; i < 3; ++i) kept.push_back(submit(batcher, model_, request_of({sample(i)})));
+  auto refused = submit(batcher, model_, request_of({sample(9)}));
   EXPECT_EQ(got(refused).code, Code::kResourceExhausted);
-  model->let_go();
+  model_->let_go();
   for (auto& f : kept) EXPECT_EQ(got(f).code, Code::kOk);
 }
 
-TEST(Batcher, ADeadlineThatPassesInTheQueueIsSaidAndNotPredicted) {
-  Metrics metrics;
-  const auto model = std::make_shared<FakePredictor>();
-  Batcher batcher({.max_batch = 8, .max_queue = 10}, metrics);
-  model->hold();
-  auto first = submit(batcher, model, request_of({sample(0)}));
-  ASSERT_TRUE(model->wait_for_calls(1));
-  auto late = submit(batcher, model, request_of({sample(1)}), 1ms);
-  auto patient = submit(batcher, model, request_of({sample(2)}));
+TEST_F(BatcherTest, ADeadlineThatPassesInTheQueueIsSaidAndNotPredicted) {
+  Batcher batcher({.max_batch = 8, .max_queue = 10}, metrics_);
+  hold(batcher);
+  auto late = submit(batcher, model_, request_of({sample(1)}), 1ms);
+  auto patient = submit(batcher, model_, request_of({sample(2)}));
   std::this_thread::sleep_for(5ms);
-  model->let_go();
+  model_->let_go();
   const Got said = got(late);
   EXPECT_EQ(said.code, Code::kDeadlineExceeded);
   EXPECT_THAT(said.error, HasSubstr("the deadline passed"));
   EXPECT_EQ(got(patient).scores, Message({sample(2)}).scores());
-  EXPECT_EQ(model->largest_batch(), 1);
+  EXPECT_EQ(model_->largest_batch(), 1);
 }
 
-TEST(Batcher, OneBadRequestDoesNotHarmItsNeighbours) {
-  Metrics metrics;
-  const auto model = std::make_shared<FakePredictor>();
-  Batcher batcher({.max_batch = 64, .max_queue = 100}, metrics);
-  model->hold();
-  auto first = submit(batcher, model, request_of({sample(0)}));
-  ASSERT_TRUE(model->wait_for_calls(1));
-  auto good = submit(batcher, model, request_of({sample(1)}));
-  auto poison = submit(batcher, model, request_of({{{666, 0}, {}, {}, {}}}));
-  auto other = submit(batcher, model, request_of({sample(2)}));
-  model->let_go();
+TEST_F(BatcherTest, OneBadRequestDoesNotHarmItsNeighbours) {
+  Batcher batcher({.max_batch = 64, .max_queue = 100}, metrics_);
+  hold(batcher);
+  auto good = submit(batcher, model_, request_of({sample(1)}));
+  auto poison = submit(batcher, model_, request_of({{{666, 0}, {}, {}, {}}}));
+  auto other = submit(batcher, model_, request_of({sample(2)}));
+  model_->let_go();
   EXPECT_EQ(got(good).scores, Message({sample(1)}).scores());
   EXPECT_EQ(got(other).scores, Message({sample(2)}).scores());
   const Got said = got(poison);
@@ -189,12 +179,10 @@ TEST(Batcher, OneBadRequestDoesNotHarmItsNeighbours) {
   EXPECT_EQ(said.error, "poisoned");
 }
 
-TEST(Batcher, AFailureOfTheModelReachesEveryRequestOfTheBatch) {
-  Metrics metrics;
-  const auto model = std::make_shared<FakePredictor>();
-  model->fail_with(Code::kUnavailable, "rank 1 is lost");
-  Batcher batcher({.max_batch = 8, .max_queue = 10}, metrics);
-  auto a = submit(batcher, model, request_of({sample(1)})), b = submit(batcher, model, request_of({sample(2)}));
+TEST_F(BatcherTest, AFailureOfTheModelReachesEveryRequestOfTheBatch) {
+  model_->fail_with(Code::kUnavailable, "rank 1 is lost");
+  Batcher batcher({.max_batch = 8, .max_queue = 10}, metrics_);
+  auto a = submit(batcher, model_, request_of({sample(1)})), b = submit(batcher, model_, request_of({sample(2)}));
   for (auto* f : {&a, &b}) {
     const Got said = got(*f);
     EXPECT_EQ(said.code, Code::kUnavailable);
@@ -202,45 +190,37 @@ TEST(Batcher, AFailureOfTheModelReachesEveryRequestOfTheBatch) {
   }
 }
 
-TEST(Batcher, RequestsOfTwoModelsAreNotMixed) {
-  Metrics metrics;
-  const auto old_model = std::make_shared<FakePredictor>();
+TEST_F(BatcherTest, RequestsOfTwoModelsAreNotMixed) {
   const auto new_model = std::make_shared<FakePredictor>();
-  Batcher batcher({.max_batch = 64, .max_queue = 100}, metrics);
-  old_model->hold();
-  auto first = submit(batcher, old_model, request_of({sample(0)}));
-  ASSERT_TRUE(old_model->wait_for_calls(1));
-  auto a = submit(batcher, old_model, request_of({sample(1)}));
+  Batcher batcher({.max_batch = 64, .max_queue = 100}, metrics_);
+  hold(batcher);
+  auto a = submit(batcher, model_, request_of({sample(1)}));
   auto b = submit(batcher, new_model, request_of({sample(2)}));
   auto c = submit(batcher, new_model, request_of({sample(3)}));
-  old_model->let_go();
+  model_->let_go();
   for (auto* f : {&a, &b, &c}) EXPECT_EQ(got(*f).code, Code::kOk);
-  EXPECT_EQ(old_model->calls(), 2);
+  EXPECT_EQ(model_->calls(), 2);
   EXPECT_EQ(new_model->calls(), 1);
 }
 
-TEST(Batcher, EndingAnswersWhatWaits) {
-  Metrics metrics;
-  const auto model = std::make_shared<FakePredictor>();
+TEST_F(BatcherTest, EndingAnswersWhatWaits) {
   std::vector<std::future<Got>> all;
   {
-    Batcher batcher({.max_batch = 1000, .max_wait = 3600s, .max_queue = 100, .workers = 3}, metrics);
-    for (int i = 0; i < 50; ++i) all.push_back(submit(batcher, model, request_of({sample(i)})));
+    Batcher batcher({.max_batch = 1000, .max_wait = 3600s, .max_queue = 100, .workers = 3}, metrics_);
+    for (int i = 0; i < 50; ++i) all.push_back(submit(batcher, model_, request_of({sample(i)})));
   }
   for (int i = 0; i < 50; ++i) EXPECT_EQ(got(all[static_cast<size_t>(i)]).scores, Message({sample(i)}).scores());
 }
 
-TEST(Batcher, ManyThreadsGetTheirOwnAnswers) {
-  Metrics metrics;
-  const auto model = std::make_shared<FakePredictor>();
-  Batcher batcher({.max_batch = 16, .max_wait = 100us, .max_queue = 1000, .workers = 3}, metrics);
+TEST_F(BatcherTest, ManyThreadsGetTheirOwnAnswers) {
+  Batcher batcher({.max_batch = 16, .max_wait = 100us, .max_queue = 1000, .workers = 3}, metrics_);
   std::atomic<int> wrong{0};
   std::vector<std::thread> clients;
   for (int t = 0; t < 8; ++t) {
     clients.emplace_back([&, t] {
       for (int i = 0; i < 200; ++i) {
         const std::vector<Sample> samples(static_cast<size_t>(1 + i % 3), sample(t * 100 + i));
-        auto f = submit(batcher, model, request_of(samples));
+        auto f = submit(batcher, model_, request_of(samples));
         wrong += got(f).scores != Message(samples).scores();
       }
     });

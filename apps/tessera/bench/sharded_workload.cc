@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "bench/bench.h"
 #include "options.h"
 #include "tessera/sdk/random.h"
 

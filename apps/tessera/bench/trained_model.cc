@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "model_presets.h"
-#include "tessera/layer_graph.h"
 #include "tessera/sdk/random.h"
 #include "tessera/train_job.h"
 

@@ -7,8 +7,6 @@
 #include <cstring>
 #include <numeric>
 
-#include "tessera/quantization.h"
-
 namespace tessera::cli {
 
 QuantizedTable table_from(const std::string& name, const Tensor& weights, RowFormat format, int64_t alignment) {

@@ -1,7 +1,6 @@
 // Area "sparse": JaggedTensor, KeyedJaggedTensor, KeyedTensor. Refusals are in sparse_errors.cc.
 #include "conformance/sparse.h"
 
-#include "conformance/runner.h"
 #include "tessera/jagged_tensor.h"
 
 namespace tessera::cli {

@@ -10,7 +10,6 @@
 #include <system_error>
 
 #include "tessera/layer_graph.h"
-#include "tessera/predictor.h"
 
 namespace tessera::cli {
 namespace {

@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "tessera/data.h"
-#include "tessera/predictor.h"
-
 namespace tessera::cli {
 namespace {
 

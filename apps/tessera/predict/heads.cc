@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "tessera/layer_graph.h"
-#include "tessera/metrics.h"
 #include "tessera/sdk/nearest.h"
 
 namespace tessera::cli {

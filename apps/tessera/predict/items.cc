@@ -4,7 +4,6 @@
 #include <ostream>
 
 #include "retrieval/item_vectors.h"
-#include "tessera/predictor.h"
 #include "vectors_file.h"
 
 namespace tessera::cli {

@@ -7,7 +7,6 @@
 #include "tessera/abi/draft/arriving.h"
 #include "tessera/calls.h"
 #include "tessera/error.h"
-#include "tessera/runtime.h"
 
 namespace tessera::serve {
 namespace {

@@ -5,7 +5,6 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
-#include <optional>
 #include <utility>
 
 #include "tessera/abi/draft/reader.h"

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "tessera/data.h"
-
 namespace tessera::serve {
 namespace {
 

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <string>
 
 #include "train/reading_line.h"
 #include "train/report_text.h"

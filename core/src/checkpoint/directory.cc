@@ -10,12 +10,9 @@
 #include <charconv>
 #include <filesystem>
 #include <iterator>
-#include <optional>
 #include <set>
 #include <string_view>
-#include <vector>
 
-#include "checkpoint/manifest.h"
 #include "checkpoint/patience.h"
 
 namespace tessera::checkpoint {

@@ -11,7 +11,6 @@
 
 #include <thread>
 
-#include "checkpoint/manifest.h"
 #include "checkpoint/test_model.h"
 
 namespace tessera::checkpoint {

@@ -5,7 +5,6 @@
 #include <bit>
 #include <cstring>
 #include <string_view>
-#include <utility>
 
 #include "config/json.h"
 

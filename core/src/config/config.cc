@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <set>
-#include <string_view>
 #include <unordered_map>
 
 #include "config/decode.h"

@@ -6,7 +6,6 @@
 
 #include "data/readers.h"
 #include "tessera/calls.h"
-#include "tessera/runtime.h"
 
 namespace tessera::data {
 namespace {

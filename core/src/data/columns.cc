@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <unordered_map>
 
-#include "config/json.h"
 #include "data/column_check.h"
 #include "data/column_numbers.h"
 #include "data/words.h"

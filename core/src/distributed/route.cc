@@ -1,7 +1,6 @@
 #include "distributed/route.h"
 
 #include <algorithm>
-#include <span>
 #include <type_traits>
 
 #include "distributed/bag_order.h"

@@ -8,7 +8,6 @@
 #include "checkpoint/safetensors.h"
 #include "inference/int8_dense.h"
 #include "inference/manifest.h"
-#include "inference/mapped_file.h"
 #include "inference/table_file.h"
 
 namespace tessera {

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "inference/input_check.h"
-
 namespace tessera::inference {
 namespace {
 

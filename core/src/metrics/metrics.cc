@@ -6,7 +6,6 @@
 #include "metrics/formulas.h"
 #include "tessera/abi/draft/metric.h"
 #include "tessera/calls.h"
-#include "tessera/runtime.h"
 #include "tessera/sdk/nearest.h"
 
 namespace tessera {

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "tessera/calls.h"
-#include "tessera/runtime.h"
 
 namespace tessera {
 

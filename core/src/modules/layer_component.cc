@@ -8,7 +8,6 @@
 #include "tessera/calls.h"
 #include "tessera/dense.h"
 #include "tessera/layer_graph.h"
-#include "tessera/runtime.h"
 
 namespace tessera {
 namespace {

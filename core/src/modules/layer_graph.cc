@@ -1,7 +1,6 @@
 #include "tessera/layer_graph.h"
 
 #include <algorithm>
-#include <map>
 
 #include "modules/head_options.h"
 #include "modules/host_only_graph.h"

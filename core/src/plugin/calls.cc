@@ -3,7 +3,6 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <array>
 
 #include "tessera/error.h"
 

@@ -6,7 +6,6 @@
 
 #include <cstring>
 #include <random>
-#include <string>
 
 #include "config/test_refusal.h"
 #include "tessera/abi/plugin.h"

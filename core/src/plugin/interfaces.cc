@@ -12,7 +12,6 @@
 #include "tessera/abi/draft/index.h"
 #include "tessera/abi/draft/metric.h"
 #include "tessera/abi/draft/reader.h"
-#include "tessera/abi/kernel.h"
 #include "tessera/abi/module.h"
 #include "tessera/abi/optimizer.h"
 #include "tessera/abi/sharder.h"

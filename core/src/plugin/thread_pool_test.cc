@@ -3,10 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
-#include <atomic>
 #include <chrono>
-#include <thread>
-#include <vector>
 
 #include "plugin/host.h"
 

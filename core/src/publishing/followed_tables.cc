@@ -6,7 +6,6 @@
 
 #include "publishing/publish_directory.h"
 #include "tessera/error.h"
-#include "tessera/predictor.h"
 
 namespace tessera::publishing {
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <vector>
 
 #include "inference/manifest.h"
 #include "inference/packed_model.h"

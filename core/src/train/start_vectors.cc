@@ -12,7 +12,6 @@
 
 #include "checkpoint/together.h"
 #include "data/columns.h"
-#include "tessera/config.h"
 #include "train/start_rows.h"
 
 namespace tessera {

@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string_view>
-#include <utility>
 
 namespace tessera {
 namespace {

@@ -1,7 +1,6 @@
 #include "train/traffic_report.h"
 
 #include <algorithm>
-#include <vector>
 
 namespace tessera {
 namespace {

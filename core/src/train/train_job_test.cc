@@ -9,7 +9,6 @@
 
 #include "config/test_refusal.h"
 #include "tessera/abi/sharder.h"
-#include "tessera/data.h"
 #include "train/job_model.h"
 #include "train/same_job.h"
 #include "train/test_job.h"

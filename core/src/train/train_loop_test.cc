@@ -3,9 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-
-#include <limits>
 
 #include "config/test_refusal.h"
 #include "train/test_trainer.h"

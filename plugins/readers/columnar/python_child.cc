@@ -18,7 +18,6 @@
 #include <string_view>
 #include <system_error>
 #include <thread>
-#include <utility>
 
 #include "columnar/frames_script.h"
 

@@ -1,7 +1,5 @@
 #include "history/log.h"
 
-#include <algorithm>
-
 namespace tessera_readers {
 void HistoryLog::start(const HistoryOptions& options, size_t cells, size_t item) {
   options_ = &options;

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <deque>
-#include <memory>
 #include <utility>
 
 #include "test_values.h"
