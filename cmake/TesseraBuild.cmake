@@ -123,9 +123,10 @@ function(tessera_threaded)
   endforeach()
 endfunction()
 
-# What tests of several folders share: "shell.h", and the core's helpers for tests such as "config/test_directory.h".
+# What tests of several folders share: "shell.h", "tessera_program.h", and the core's "config/test_directory.h".
 add_library(test_support INTERFACE)
-target_include_directories(test_support INTERFACE ${PROJECT_SOURCE_DIR}/tests/support ${PROJECT_SOURCE_DIR}/core/src)
+target_include_directories(test_support INTERFACE ${PROJECT_SOURCE_DIR}/tests/support
+  ${PROJECT_SOURCE_DIR}/tests/integration ${PROJECT_SOURCE_DIR}/core/src)
 
 # tessera_run(NAME SECONDS [RANKS] [LABELS ...] [ENVIRONMENT A=B ...] [PASS REGEX] [SKIP REGEX] COMMAND ...): a test that
 # runs a command, within this time. With RANKS it starts ranks as processes.

@@ -9,8 +9,8 @@
 #include <string>
 #include <tuple>
 
-#include "integration/small_job.h"
-#include "integration/tessera_program.h"
+#include "small_job.h"
+#include "tessera_program.h"
 
 namespace tessera::test {
 namespace {
@@ -45,7 +45,7 @@ class Opening : public testing::Test {
     });
   }
 
-  TestFolder folder_;
+  TestDirectory folder_;
 };
 
 class Faulty : public Opening, public testing::WithParamInterface<std::tuple<int, Fault>> {};
@@ -83,13 +83,10 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_F(Opening, WhatWasGoodOnceAndThrowsNowIsNamed) {
   take("mistaken_for_good");
   for (const int ranks : {1, 2}) {
-    const Finished good = train(ranks);
-    EXPECT_EQ(good.status, 0) << good.output;
-    EXPECT_THAT(good.output, Not(HasSubstr("x.so")));
-    const Finished bad = train(ranks, {"BAD_PLUGINS_THROWS"});
-    EXPECT_NE(bad.status, 0);
-    EXPECT_THAT(bad.output, HasSubstr(str_cat("crashed (SIGABRT) in a plugin: a plugin's file that is being opened, \"",
-                                              folder_.file("plugins/x.so"), "\"")));
+    EXPECT_THAT(succeed(train(ranks)), Not(HasSubstr("x.so")));
+    expect_refused(train(ranks, {"BAD_PLUGINS_THROWS"}),
+                   HasSubstr(str_cat("crashed (SIGABRT) in a plugin: a plugin's file that is being opened, \"",
+                                     folder_.file("plugins/x.so"), "\"")));
   }
 }
 

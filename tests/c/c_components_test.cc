@@ -293,7 +293,7 @@ TEST_F(CSteps, JsonHasThePromisedKeys) {
 }
 
 TEST_F(CSteps, TheDensePartIsInCheckpoints) {
-  const TestFolder folder;
+  const TestDirectory folder;
   DLTensor weight;
   OK(tsr_model_parallel_dense(model_, "top.weight", &weight, &err));
   ASSERT_EQ(weight.ndim, 2);
@@ -310,7 +310,7 @@ TEST_F(CSteps, TheDensePartIsInCheckpoints) {
 
 // Scores of a packed model for one sample with ids 2 and 3.
 TEST_F(CSteps, TablesAndADensePartArePacked) {
-  const TestFolder folder;
+  const TestDirectory folder;
   std::vector<float> weight(8, 0.125f), bias{-2};
   View<float> weights(weight, {1, 8}), biases(bias, {1});
   const char* names[] = {"top.weight", "top.bias"};
@@ -375,7 +375,7 @@ TEST_F(CSteps, TablesAndADensePartArePacked) {
 
 // A model with a second head that has two values, which are not probabilities.
 TEST_F(CSteps, AModelGivesAllItsOutputs) {
-  const TestFolder folder;
+  const TestDirectory folder;
   std::vector<float> weight(4, 0.25f), bias{-1}, side{1, 0, 0, 0, 0, -2, 0, 0}, zeros(2, 0);
   View<float> weights(weight, {1, 4}), biases(bias, {1}), side_weights(side, {2, 4}), side_biases(zeros, {2});
   const char* names[] = {"top.weight", "top.bias", "side.weight", "side.bias"};

@@ -357,7 +357,7 @@ TEST_F(CApi, AViewOfAShardIsItsMemoryUntilItsDeleterIsCalled) {
 }
 
 TEST_F(CApi, CheckpointsContinueInAnotherModel) {
-  const TestFolder folder;
+  const TestDirectory folder;
   set_rows("a", {6, 5, 4, 3, 2, 1});
   tsr_save_options how{sizeof(how), 0, "at step 7", -1, 0};
   REFUSED(TSR_INVALID_ARGUMENT, "keep is -1",
@@ -769,7 +769,7 @@ TEST(CProcessGroup, AnOutputOfAWrongShapeEndsTheStepOnAllRanks) {
 }
 
 TEST(CProgram, TrainsOnTwoRanks) {
-  const TestFolder folder;
+  const TestDirectory folder;
   const std::string trained =
       succeed(run_program({TESSERA_PROGRAM, "launch", "-n", "2", "--", TESSERA_TRAIN_IN_C, folder.file("saved")}, 60));
   double loss = 9;

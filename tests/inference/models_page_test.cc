@@ -55,7 +55,7 @@ class ModelsPage : public testing::Test {
                                     " -ltessera " TESSERA_LINK_OPTIONS "\n");
   }
 
-  TestFolder folder_;
+  TestDirectory folder_;
 };
 
 TEST_F(ModelsPage, EveryCommandWorks) {

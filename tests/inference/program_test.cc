@@ -41,7 +41,7 @@ batch = 64
 class ModelProgram : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    folder_ = new TestFolder;
+    folder_ = new TestDirectory;
     config_ = folder_->write("job.toml", kConfig);
     checkpoint_ = folder_->file("checkpoint");
     report_ = folder_->file("report.json");
@@ -90,10 +90,10 @@ class ModelProgram : public testing::Test {
     return sum / static_cast<double>(s.scores.size());
   }
 
-  static TestFolder* folder_;
+  static TestDirectory* folder_;
   static std::string config_, checkpoint_, report_;
 };
-TestFolder* ModelProgram::folder_ = nullptr;
+TestDirectory* ModelProgram::folder_ = nullptr;
 std::string ModelProgram::config_, ModelProgram::checkpoint_, ModelProgram::report_;
 
 TEST_F(ModelProgram, FloatsPredictWhatTrainingEvaluated) {

@@ -85,7 +85,7 @@ class ArrivingRanks : public testing::Test {
     std::filesystem::rename(folder_.file("new"), in_ + "/" + name);
   }
 
-  TestFolder folder_;
+  TestDirectory folder_;
   const std::string in_ = folder_.file("in");
 };
 

@@ -30,7 +30,7 @@ column = [
 
 // Trains two epochs on `rows`, the text of a CSV file, whose last fifth is the test. `tables` follows the optimizer in
 // [table_defaults] and includes the tables. Returns the job's path.
-inline std::string dynamic_job(const TestFolder& folder, const std::string& rows, const std::string& tables,
+inline std::string dynamic_job(const TestDirectory& folder, const std::string& rows, const std::string& tables,
                                const std::string& columns = kItemColumns) {
   return folder.write("job.toml", str_cat(columns, "plugins = {path = [\"", TESSERA_TEST_PLUGINS, R"("]}
 job = {seed = 3, threads = 1}

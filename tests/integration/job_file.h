@@ -65,7 +65,7 @@ class JobFile {
   nlohmann::json report() const { return nlohmann::json::parse(contents(file("report.json"))); }
 
  protected:
-  const TestFolder folder_;
+  const TestDirectory folder_;
 };
 
 inline std::vector<double> losses_of(const nlohmann::json& report) {

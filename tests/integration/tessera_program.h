@@ -10,8 +10,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -22,32 +20,10 @@
 #include <thread>
 #include <vector>
 
+#include "config/test_directory.h"
+#include "shell.h"
+
 namespace tessera::test {
-
-// A directory that is removed with the test.
-class TestFolder {
- public:
-  TestFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "tessera-test-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) std::abort();
-    path_ = name;
-  }
-  ~TestFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TestFolder(const TestFolder&) = delete;
-  TestFolder& operator=(const TestFolder&) = delete;
-
-  std::string file(const std::string& name) const { return path_ + "/" + name; }
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(file(name)) << text;
-    return file(name);
-  }
-
- private:
-  std::string path_;
-};
 
 // Reads as far as possible, because a process that ends takes its files in /proc away.
 inline std::string contents(const std::string& path) {
@@ -112,7 +88,7 @@ class Program {
     pid_ = 0;
   }
 
-  TestFolder folder_;
+  TestDirectory folder_;
   std::vector<std::string> command_;
   pid_t pid_ = 0;
 };
@@ -134,10 +110,7 @@ inline std::vector<pid_t> ranks_of(pid_t launcher) {
   return out;
 }
 
-struct Finished {
-  int status = -1;
-  std::string output;
-};
+using Finished = Ended;  // its output has both streams
 
 inline Finished run_program(std::vector<std::string> command, double timeout_s,
                             const std::function<void()>& in_child = {}) {
@@ -173,12 +146,12 @@ inline std::string succeed(const Arguments& args, const char* file = __builtin_F
   return succeed(run_tessera(args), file, line);
 }
 
-// Expects a program to have failed with this status and message.
 // Expects a refusal, and returns what the program wrote.
 inline std::string refused(const Finished& done) {
   EXPECT_EQ(done.status, 2) << done.output;
   return done.output;
 }
+// Expects a program to have failed with this status and message.
 inline void expect_refused(const Finished& done, const testing::Matcher<std::string>& message, int status = 2,
                            const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   const testing::ScopedTrace called(file, line, "called here");

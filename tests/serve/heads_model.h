@@ -51,7 +51,7 @@ class HeadsModel {
     return done;
   }
 
-  test::TestFolder folder_;
+  test::TestDirectory folder_;
   const std::string config_ = folder_.write("job.toml", kTwoHeads);
   std::string quantized_;
   Runtime runtime_;

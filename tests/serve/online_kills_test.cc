@@ -201,7 +201,7 @@ class OnlineKills : public testing::TestWithParam<Kills> {
   }
   std::string version_of(int64_t delta) const { return read_publication(published_, Publication::kDelta, delta).hash; }
 
-  const test::TestFolder folder_;
+  const test::TestDirectory folder_;
   const std::string published_ = folder_.file("published"), job_ = folder_.write("job.toml", kOnlineJob);
   std::optional<Program> trainer_, server_;
 };

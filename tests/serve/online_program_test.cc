@@ -23,7 +23,7 @@ using test::OwnInput;
 using test::Program;
 using test::Publication;
 using test::run_tessera;
-using test::TestFolder;
+using test::TestDirectory;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -101,7 +101,7 @@ class OnlineProgram : public testing::Test {
     succeed(run_tessera({"train", "--config", folder_.write("job.toml", kOnlineJob), "--nproc", "2", "--publish",
                          published_, "--every", "3steps", "--save", folder_.file("saved")}));
   }
-  const TestFolder folder_;
+  const TestDirectory folder_;
   const std::string published_ = folder_.file("published");
 };
 

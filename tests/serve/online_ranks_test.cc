@@ -23,7 +23,7 @@ using test::model_at;
 using test::OwnInput;
 using test::Program;
 using test::Publication;
-using test::TestFolder;
+using test::TestDirectory;
 using ::testing::HasSubstr;
 
 constexpr int64_t kVersions = 7;
@@ -109,7 +109,7 @@ class OnlineRanks : public testing::Test {
     return comes_true([&] { return server.output().find(text) != std::string::npos; });
   }
 
-  const TestFolder folder_;
+  const TestDirectory folder_;
   const std::string published_ = folder_.file("published");
   Runtime runtime_;
   std::vector<std::string> versions_;

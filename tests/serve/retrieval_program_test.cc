@@ -20,7 +20,7 @@ using test::OwnInput;
 using test::Program;
 using test::Publication;
 using test::run_tessera;
-using test::TestFolder;
+using test::TestDirectory;
 using ::testing::HasSubstr;
 
 // The best k items for each query, found by plain loops.
@@ -83,7 +83,7 @@ class TwoTowers : public testing::Test {
     return floats_of(checkpoint::SafetensorsReader(checkpoint::InputFile(to)).read("vectors"));
   }
 
-  const TestFolder folder_;
+  const TestDirectory folder_;
   const std::string model_ = folder_.file("model");
 };
 
@@ -121,7 +121,7 @@ TEST_F(TwoTowers, FindWhatPlainLoopsFind) {
 // Items and queries change with each version.
 TEST(FollowedItems, AreThoseOfTheVersion) {
   constexpr size_t kDim = 8, kBest = 5;
-  const TestFolder folder;
+  const TestDirectory folder;
   const std::string published = folder.file("published"), to = folder.file("followed");
   succeed(run_tessera(
       {"train", "--config", folder.write("job.toml", kOnlineJob), "--publish", published, "--every", "5steps"}));

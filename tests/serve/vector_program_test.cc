@@ -28,7 +28,7 @@ head = [{name = "like", input = "top", label = "liked"}]
 )";
 
 // Trains and packs a job on these rows, and returns the score that the last one has in their file.
-double last_score(const test::TestFolder& folder, std::string job, const std::string& rows) {
+double last_score(const test::TestDirectory& folder, std::string job, const std::string& rows) {
   job.replace(job.find("PATH"), 4, folder.write("rows.csv", rows));
   const std::string config = folder.write("job.toml", job), scores = folder.file("scores.csv");
   for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
@@ -41,7 +41,7 @@ double last_score(const test::TestFolder& folder, std::string job, const std::st
 }
 
 TEST(ServeVectors, ScoresOfRequestsAreThoseOfFiles) {
-  const test::TestFolder folder;
+  const test::TestDirectory folder;
   std::string rows = "liked,photo,price,user\n";
   for (int i = 0; i < 40; ++i) rows += str_cat(i % 2, ",0.", i % 7, " -1 2.5,", i % 3, ",u", i % 5, "\n");
   const double last = last_score(folder, kPhotoJob, rows);
@@ -71,7 +71,7 @@ TEST(ServeVectors, ScoresOfRequestsAreThoseOfFiles) {
 
 // A row without a vector, or with an empty one, has the score that it has in a file.
 TEST(ServeVectors, MayBeMissing) {
-  const test::TestFolder folder;
+  const test::TestDirectory folder;
   std::string rows = "liked,photo,price,user\n";
   for (int i = 0; i < 40; ++i)
     rows += str_cat(i % 2, ',', i % 4 == 3 ? "" : "0.5 -1 2.5", ',', i % 3, ",u", i % 5, "\n");

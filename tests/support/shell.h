@@ -11,7 +11,7 @@ namespace tessera::test {
 
 struct Ended {
   int status = -1;     // -1 unless it exited by itself
-  std::string output;  // standard output only
+  std::string output;  // of run_shell(): standard output only
 };
 
 inline Ended run_shell(const std::string& command) {

@@ -58,7 +58,7 @@ class BadNetwork : public testing::Test {
     return "";
   }
 
-  TestFolder folder_;
+  TestDirectory folder_;
   std::string config_ = folder_.write("job.toml", small_job({.samples = 1615, .test_samples = 32, .epochs = 900}));
 };
 

@@ -22,7 +22,7 @@ class FullDisk : public testing::Test {
     command.insert(command.begin(), tessera_path());
     return run_program(std::move(command), 60, [] { dup2(open(kFull, O_WRONLY), STDOUT_FILENO); });
   }
-  TestFolder folder_;
+  TestDirectory folder_;
   const std::string config_ = folder_.write("job.toml", small_job({.samples = 320, .test_samples = 32, .epochs = 1}));
 };
 

@@ -36,7 +36,7 @@ class IoFaults : public testing::TestWithParam<Case> {
   }
   std::string saved() const { return folder_.file("saved"); }
 
-  TestFolder folder_;
+  TestDirectory folder_;
 };
 
 TEST_P(IoFaults, LeaveACheckpointThatLoads) {
@@ -70,7 +70,7 @@ TEST(IoFaultsOfALog, TakeNoLineThatComesLater) {
 #ifdef TESSERA_TEST_SANITIZE
   GTEST_SKIP() << "sanitizers must be loaded first";
 #endif
-  const TestFolder folder;
+  const TestDirectory folder;
   const std::string config = folder.write("job.toml", small_job({.samples = 1615, .test_samples = 32, .epochs = 9}));
   for (int call = 1;; ++call) {
     const std::string log = folder.file(str_cat("log-", call));

@@ -111,7 +111,7 @@ class DisturbedJob {
   }
 
   std::mt19937& random_;
-  TestFolder folder_;
+  TestDirectory folder_;
   int64_t reached_ = 0;
 };
 

@@ -104,7 +104,7 @@ class OddJob : public testing::Test {
     return run_program(arguments(more), 60, in_child);
   }
 
-  TestFolder folder_;
+  TestDirectory folder_;
 };
 
 TEST_F(OddJob, OptionsOfShardersStandInTheConfig) {
@@ -126,10 +126,8 @@ TEST_F(OddJob, OptionsOfShardersStandInTheConfig) {
 }
 
 TEST_F(OddJob, AWrongSharderEndsTheJob) {
-  const Finished done =
-      run({"train", "--nproc", "2", "--set", "table_defaults.sharding=test.odd?fault=many_on_one_row"});
-  EXPECT_NE(done.status, 0);
-  EXPECT_THAT(done.output, HasSubstr("sharder test.odd, table"));
+  expect_refused(run({"train", "--nproc", "2", "--set", "table_defaults.sharding=test.odd?fault=many_on_one_row"}),
+                 HasSubstr("sharder test.odd, table"));
 }
 
 TEST_F(OddJob, ACrashNamesThePluginAndWhatItWasAsked) {
@@ -149,12 +147,11 @@ TEST_F(OddJob, ACrashNamesThePluginAndWhatItWasAsked) {
 }
 
 TEST_F(OddJob, ACrashOfATransportThatIsClosedNamesIt) {
-  const Finished done =
+  expect_refused(
       run_program(arguments({"train", "--nproc", "2", "--set", "comm.backend=test.damaging?crashes_in_close=true"},
                             TESSERA_TEST_PLUGINS),
-                  60, without_core_file);
-  EXPECT_NE(done.status, 0);
-  EXPECT_THAT(done.output, HasSubstr("crashed (SIGSEGV) in a plugin: test.damaging (tessera.collective/1), close"));
+                  60, without_core_file),
+      HasSubstr("crashed (SIGSEGV) in a plugin: test.damaging (tessera.collective/1), close"));
 }
 
 TEST_F(OddJob, APluginThatKeepsTheProgramWaitingIsNamed) {

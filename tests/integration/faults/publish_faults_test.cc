@@ -43,7 +43,7 @@ class Faults : public testing::TestWithParam<Case> {
   }
   bool may_end_well() const { return GetParam().with != kKilled; }
 
-  TestFolder folder_;
+  TestDirectory folder_;
 };
 
 class PublishFaults : public Faults {

@@ -62,7 +62,7 @@ class ReadFaults : public testing::TestWithParam<int> {
     EXPECT_LT(failed, 399);
   }
 
-  TestFolder folder_;
+  TestDirectory folder_;
 };
 
 // The lines of an output with this beginning.

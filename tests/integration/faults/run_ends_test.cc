@@ -259,24 +259,25 @@ TEST_F(RunEnds, AndGoesOnByItself) {
 TEST_F(RunEnds, NotBecauseOfACheckpointThatFails) {
   Arguments args = command({"--save", saved(), "--save-every", "4", "--max-steps", "10"});
   args.insert(args.begin(), tessera_path());
-  const Finished done = run_program(args, 60, [] {
-    const rlimit small{30'000, 30'000};
-    setrlimit(RLIMIT_FSIZE, &small);
-  });
-  EXPECT_EQ(done.status, 1) << "the one at its end, too:\n" << done.output;
-  EXPECT_THAT(done.output, AllOf(HasSubstr("the checkpoint of step 4 was not written: cannot reserve"),
-                                 HasSubstr("(files of this process may have 30000 bytes: raise ulimit -f)"),
-                                 HasSubstr("earlier ones are complete, and training continues")));
+  expect_refused(run_program(args, 60,
+                             [] {
+                               const rlimit small{30'000, 30'000};
+                               setrlimit(RLIMIT_FSIZE, &small);
+                             }),
+                 AllOf(HasSubstr("the checkpoint of step 4 was not written: cannot reserve"),
+                       HasSubstr("(files of this process may have 30000 bytes: raise ulimit -f)"),
+                       HasSubstr("earlier ones are complete, and training continues")),
+                 1);
   args = command({"--save-best", folder_.file("best"), "--max-steps", "20", "--set", "validation.fraction=0.1", "--set",
                   "validation.every_steps=10"});
   args.insert(args.begin(), tessera_path());
-  const Finished best = run_program(args, 60, [] {
-    const rlimit small{30'000, 30'000};
-    setrlimit(RLIMIT_FSIZE, &small);
-  });
-  EXPECT_EQ(best.status, 0) << best.output;
-  EXPECT_THAT(best.output, AllOf(HasSubstr("the best checkpoint, of step 10, was not written: cannot reserve"),
-                                 HasSubstr(" validated best, but was not saved in " + folder_.file("best") + ": ")));
+  EXPECT_THAT(succeed(run_program(args, 60,
+                                  [] {
+                                    const rlimit small{30'000, 30'000};
+                                    setrlimit(RLIMIT_FSIZE, &small);
+                                  })),
+              AllOf(HasSubstr("the best checkpoint, of step 10, was not written: cannot reserve"),
+                    HasSubstr(" validated best, but was not saved in " + folder_.file("best") + ": ")));
 }
 
 TEST_F(RunEnds, WithACheckpointForEachMinute) {
@@ -344,9 +345,8 @@ TEST_F(RunEnds, WhatIsHardlyMeantIsSaid) {
 column = [{name = "label", as = "label"}, {name = "price", as = "dense"}, {name = "film", as = "ids", rows = 10}]
 data = {reader = "csv", test = "last", test_fraction = 0, path = ")",
                                                                     csv, "\"}"));
-  const Finished none = run_tessera({"train", "--config", columns, "--save", saved()});
-  EXPECT_EQ(none.status, 2) << none.output;
-  EXPECT_THAT(none.output, HasSubstr("there is nothing to train: " + csv + " has no rows to train on"));
+  expect_refused({"train", "--config", columns, "--save", saved()},
+                 HasSubstr("there is nothing to train: " + csv + " has no rows to train on"));
   EXPECT_FALSE(fs::exists(saved() + "/save-1"));
 
   const std::string ones = folder_.write("ones.csv", "label,price,film\n1,3,1\n1,4,2\n1,5,3\n1,6,4\n");

@@ -121,7 +121,6 @@ TEST_F(RoundedJob, LearnsAsWithFloat32) {
   for (const int ranks : {2, 4}) {
     const json exact = trained(ranks, settings({})),
                half = trained(ranks, settings({R"(comm.lossy=["dense_gradients"])"}));
-    ASSERT_FALSE(exact.is_null() || half.is_null());
     EXPECT_NE(half.at("losses"), exact.at("losses")) << "nothing was lost";
     EXPECT_EQ(half.at("losses")[0], exact.at("losses")[0]) << "no update yet";
     EXPECT_NEAR(half.at("test").at("auc").get<double>(), exact.at("test").at("auc").get<double>(), 0.01);

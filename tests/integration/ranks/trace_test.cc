@@ -30,7 +30,7 @@ class TraceOfAJob : public testing::Test {
                         "rows", "--label", "gradients", "--label", "dense gradients"});
   }
 
-  TestFolder folder_;
+  TestDirectory folder_;
   const std::string config_ = folder_.write("job.toml", small_job({.samples = 320, .test_samples = 64, .epochs = 1}));
 };
 
@@ -53,7 +53,7 @@ TEST_F(TraceOfAJob, IsTheSameForTheSameJobAndPartsWhereJobsDo) {
 
 // Files like those of a run: the first difference is the earliest one, on any rank.
 TEST(TraceCompare, NamesTheFirstDifference) {
-  const TestFolder folder;
+  const TestDirectory folder;
   const auto line = [](int n, const std::string& group, const std::string& label, int bytes, const std::string& sum) {
     return str_cat(
         R"({"n": )", n, R"(, "group": ")", group, R"(", "op": "all_reduce", "label": ")", label,

@@ -59,7 +59,7 @@ class TwoHostsFail : public testing::Test {
   }
 
   TwoHosts hosts_;
-  TestFolder folder_;
+  TestDirectory folder_;
 };
 
 class LinkCut : public TwoHostsFail, public testing::WithParamInterface<const char*> {};

@@ -101,7 +101,7 @@ class TwoLaunchers : public testing::Test {
     EXPECT_EQ(*steps().rbegin(), kSteps);
   }
 
-  TestFolder folder_;
+  TestDirectory folder_;
   std::string config_ =
       folder_.write("job.toml", small_job({.samples = 1615, .test_samples = 32, .epochs = 20, .timeout_s = 3}));
 };

@@ -31,7 +31,7 @@ int64_t id_of(int64_t sample) {
 }
 
 // A job over two dynamic tables, one with raw ids and one with hashes of texts.
-std::string job(const TestFolder& folder) {
+std::string job(const TestDirectory& folder) {
   std::string rows = "label,price,item,shop\n";
   for (int64_t i = 0; i < 1600; ++i)
     rows += str_cat(id_of(i) % 2, ',', i % 5, ',', id_of(i), ",shop-", mixed(static_cast<uint64_t>(i)) % 60, "\n");
@@ -308,9 +308,7 @@ TEST_F(DynamicCheckpoints, PackedModelsFindRowsByTheirIds) {
   std::string bytes = contents(keys);
   bytes[bytes.size() / 2] ^= 1;
   std::ofstream(keys, std::ios::binary) << bytes;
-  const Finished damaged = run_tessera({"model", "inspect", at("fp32"), "--verify"});
-  EXPECT_NE(damaged.status, 0);
-  EXPECT_THAT(damaged.output, testing::HasSubstr("table-0.keys is damaged"));
+  expect_refused({"model", "inspect", at("fp32"), "--verify"}, testing::HasSubstr("table-0.keys is damaged"));
 }
 
 TEST_F(DynamicCheckpoints, WhatDoesNotFitIsSaid) {

@@ -34,7 +34,7 @@ batch = 32
 )";
 
 TEST(DynamicOnline, RowsThatComeAndGoAreFollowed) {
-  const TestFolder folder;
+  const TestDirectory folder;
   const std::string published = folder.file("published"), saved = folder.file("saved"), packed = folder.file("packed");
   succeed({"train", "--config", folder.write("job.toml", kJob), "--nproc", "2", "--publish", published, "--every",
            "5steps", "--save", saved});
@@ -63,7 +63,7 @@ TEST(DynamicOnline, RowsThatComeAndGoAreFollowed) {
 }
 
 TEST(DynamicOnline, ADirectoryIsForOneModel) {
-  const TestFolder folder;
+  const TestDirectory folder;
   const std::string published = folder.file("published"), job = folder.write("job.toml", kJob);
   const std::vector<std::string> publish = {"train",     "--config", job,       "--max-steps", "2",
                                             "--publish", published,  "--every", "2steps"};
@@ -80,7 +80,7 @@ TEST(DynamicOnline, ADirectoryIsForOneModel) {
 
 // Each rank assembles such a table again for each delta.
 TEST(DynamicOnline, RanksFollowThem) {
-  const TestFolder folder;
+  const TestDirectory folder;
   const std::string published = folder.file("published"), watched = folder.file("watched");
   succeed({"train", "--config", folder.write("job.toml", kJob), "--nproc", "2", "--publish", published, "--every",
            "5steps"});
@@ -127,7 +127,7 @@ TEST(DynamicOnline, RanksFollowThem) {
 
 // Rows are admitted after many sightings, so the first base has none.
 TEST(DynamicOnline, ABaseWithoutARowIsFollowedToo) {
-  const TestFolder folder;
+  const TestDirectory folder;
   const std::string published = folder.file("published"), saved = folder.file("saved"), packed = folder.file("packed");
   succeed({"train", "--config", folder.write("job.toml", kJob), "--nproc", "2", "--publish", published, "--every",
            "1steps", "--save", saved, "--max-steps", "12", "--set",

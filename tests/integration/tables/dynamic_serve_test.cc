@@ -27,7 +27,7 @@ Reply ask(Client& client, const std::vector<int64_t>& ids) {
 }
 
 TEST(DynamicServe, AnswersForAnyId) {
-  const test::TestFolder folder;
+  const test::TestDirectory folder;
   std::string rows = "label,price,item\n";
   for (int64_t i = 0; i < 800; ++i) rows += str_cat(i % 3 == 0, ',', i % 5, ',', id_of(i % 37 % 30), "\n");
   const std::string job = test::dynamic_job(folder, rows, R"(any_id = true

@@ -146,7 +146,7 @@ TEST(DynamicPlan, IsForTablesThatAsk) {
 }
 
 // A job on texts: their hashes are the ids.
-std::string job_on_texts(const TestFolder& folder) {
+std::string job_on_texts(const TestDirectory& folder) {
   std::string rows = "label,price,item,shop\n";
   for (int64_t i = 0; i < 1600; ++i) {
     const int64_t item = ids_of(i / kBatch, i % kBatch, 1)[static_cast<size_t>(i % 3)] % 997;
@@ -171,7 +171,7 @@ column = [
 }
 
 TEST(DynamicJob, TrainsOnTextsAlikeOnOneRankAndTwo) {
-  const TestFolder folder;
+  const TestDirectory folder;
   const std::string report = folder.file("report.json");
   const std::string config = job_on_texts(folder);
   const auto trained = [&](const char* ranks) {

@@ -28,7 +28,7 @@ class Rounded : public testing::Test {
     return nlohmann::json::parse(contents(folder_.file("report.json"))).at("losses");
   }
 
-  TestFolder folder_;
+  TestDirectory folder_;
   std::string config_;
 };
 

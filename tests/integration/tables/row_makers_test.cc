@@ -218,7 +218,7 @@ class RowMakersJob : public testing::Test {
   }
 
   // At most 32 different rows are trained, and the test part asks for many more.
-  test::TestFolder folder_;
+  test::TestDirectory folder_;
   const std::string config_ = folder_.write("job.toml", R"(
 job = {threads = 1}
 model = {embedding_dim = 8, bottom_mlp = [8], top_mlp = [1]}

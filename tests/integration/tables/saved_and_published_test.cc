@@ -27,7 +27,7 @@ struct Tables {
   bool on_demand;
 };
 
-std::string job(const TestFolder& folder, const Tables& tables) {
+std::string job(const TestDirectory& folder, const Tables& tables) {
   return folder.write("job.toml", str_cat("plugins = {path = [\"", TESSERA_TEST_PLUGINS, "\"]}", R"(
 job = {seed = 3, device = "cpu", threads = 1}
 comm = {backend = "tcp"}
@@ -95,7 +95,7 @@ class SavedAndPublished : public testing::TestWithParam<Tables> {
     for (const char* key : {"samples", "auc", "logloss"}) EXPECT_EQ(a.at(key).dump(), b.at(key).dump()) << key;
   }
 
-  const TestFolder folder_;
+  const TestDirectory folder_;
   const std::string config_ = job(folder_, GetParam());
   mutable int packed_ = 0;
 };

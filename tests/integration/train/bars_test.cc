@@ -47,7 +47,7 @@ class Bars : public testing::TestWithParam<std::string> {
     return out;
   }
 
-  const TestFolder folder_;
+  const TestDirectory folder_;
   const std::string config_ = str_cat(TESSERA_SOURCE_DIR "/configs/bars/", GetParam(), ".toml");
 };
 

@@ -24,7 +24,7 @@ std::string table(const std::string& header, const std::function<std::string(int
 std::string as_trained(int i) { return str_cat("u", i % 40, ",", i % 3 ? "red" : "blue", ",", i % 90 + 10, ".5"); }
 
 TEST(DataCheck, FindsNothingInLikeRows) {
-  const TestFolder folder;
+  const TestDirectory folder;
   const std::string train = folder.write(
       "train.csv", table("click,user,color,price", [](int i) { return str_cat(i % 2, ",", as_trained(i)); }));
   const std::string now =
@@ -37,7 +37,7 @@ TEST(DataCheck, FindsNothingInLikeRows) {
 }
 
 TEST(DataCheck, SaysWhatIsDifferent) {
-  const TestFolder folder;
+  const TestDirectory folder;
   const std::string train =
       folder.write("train.csv", table("user,color,price,size,kind,old,day", [](int i) {
                      return str_cat(as_trained(i), ",", i, ".25,", i % 4, ",", i, ",2024-01-0", i % 9 + 1);
@@ -47,25 +47,25 @@ TEST(DataCheck, SaysWhatIsDifferent) {
                                                         i % 2 ? str_cat(i % 90 + 300, ".5") : "", ",", i / 2 + 200,
                                                         ".25,", i % 4 ? "x" : "y", ",", i, ",2024-02-0", i % 9 + 1);
                                        }));
-  const Finished done = run_tessera({"data", "check", train, now, "--html", folder.file("page.html")});
-  EXPECT_EQ(done.status, 1) << done.output;
-  EXPECT_THAT(done.output,
-              AllOf(HasSubstr("user: 20 % of the values are not in the training files: \"u40\""),
-                    HasSubstr("color: 55 % of the rows have moved to other values than in the training files,\n"
-                              "  most to \"blue\", 89 % now, 34 % before"),
-                    HasSubstr("price: 50 % of the values are missing, 0 % in the training files"),
-                    HasSubstr("price: 100 % of the numbers are outside the 10.5 to 99.5 of the training files"),
-                    HasSubstr("size: the numbers have moved: their median is"),
-                    HasSubstr("kind: the training files have numbers, these have texts, such as \"x\""),
-                    HasSubstr("old: the column is missing"), HasSubstr("extra: the column is new")));
-  EXPECT_THAT(done.output, Not(HasSubstr("day:")));
+  expect_refused(
+      run_tessera({"data", "check", train, now, "--html", folder.file("page.html")}),
+      AllOf(AllOf(HasSubstr("user: 20 % of the values are not in the training files: \"u40\""),
+                  HasSubstr("color: 55 % of the rows have moved to other values than in the training files,\n"
+                            "  most to \"blue\", 89 % now, 34 % before"),
+                  HasSubstr("price: 50 % of the values are missing, 0 % in the training files"),
+                  HasSubstr("price: 100 % of the numbers are outside the 10.5 to 99.5 of the training files"),
+                  HasSubstr("size: the numbers have moved: their median is"),
+                  HasSubstr("kind: the training files have numbers, these have texts, such as \"x\""),
+                  HasSubstr("old: the column is missing"), HasSubstr("extra: the column is new")),
+            Not(HasSubstr("day:"))),
+      1);
   EXPECT_THAT(contents(folder.file("page.html")),
               AllOf(HasSubstr("{\"kind\":\"columns\""), HasSubstr("\"New files\"")));
 }
 
 // A job reads only the form of time and the words that training had.
 TEST(DataCheck, OtherFormsOfTimesAndOtherWords) {
-  const TestFolder folder;
+  const TestDirectory folder;
   const auto rows = [](const std::string& word, const std::function<std::string(int)>& day) {
     return table("user,price,day", [=](int i) {
       return str_cat("u", i % 40, ",", i % 20 == 7 ? word : str_cat(i % 90 + 10, ".5"), ",", day(i));
@@ -83,7 +83,7 @@ TEST(DataCheck, OtherFormsOfTimesAndOtherWords) {
 }
 
 TEST(DataCheck, APageDoesNotReplaceTheData) {
-  const TestFolder folder;
+  const TestDirectory folder;
   const std::string text = table("click,user", [](int i) { return str_cat(i % 2, ",u", i % 40); });
   const std::string file = folder.write("a.csv", text);
   expect_refused({"data", "describe", file, "--html", file}, HasSubstr("would replace"));
@@ -93,7 +93,7 @@ TEST(DataCheck, APageDoesNotReplaceTheData) {
 
 // A model looks words up, and reads files as it read those of training.
 TEST(DataCheck, ComparesWhatAModelReads) {
-  const TestFolder folder;
+  const TestDirectory folder;
   const auto rows = [](const char* end) {
     return table("click,code", [=](int i) { return str_cat(i % 2, ",", i % 20 + 10, end); });
   };
@@ -108,7 +108,7 @@ TEST(DataCheck, ComparesWhatAModelReads) {
 }
 
 TEST(DataCheck, WrongUses) {
-  const TestFolder folder;
+  const TestDirectory folder;
   const std::string file = folder.write("a.csv", "x,y\n1,2\n");
   expect_refused({"data", "check", file}, HasSubstr("two files are needed: tessera data check TRAIN NEW"));
   expect_refused({"data", "check", file, folder.file("none.csv")}, HasSubstr("none.csv"));

@@ -67,7 +67,7 @@ class Datasets : public testing::TestWithParam<Baseline> {
     return out;
   }
 
-  TestFolder scratch_;
+  TestDirectory scratch_;
 };
 
 TEST_P(Datasets, MeanOverSeedsIsNoWorseThanTheBaseline) {
@@ -79,7 +79,6 @@ TEST_P(Datasets, MeanOverSeedsIsNoWorseThanTheBaseline) {
   double auc = 0, logloss = 0;
   for (int seed = 1; seed <= kSeeds; ++seed) {
     const json test = train(data, seed, 1);
-    ASSERT_FALSE(test.is_null());
     auc += test.at("auc").get<double>() / kSeeds;
     logloss += test.at("logloss").get<double>() / kSeeds;
   }
@@ -97,7 +96,6 @@ TEST_P(SmallDatasets, TwoRanksReachTheSame) {
   if (found.empty()) GTEST_SKIP() << "no data: " << GetParam().set;
   const std::vector<std::string> short_run = {"--max-steps", "200"};
   const json one = train(found, 1, 1, short_run), two = train(found, 1, 2, short_run);
-  ASSERT_FALSE(one.is_null() || two.is_null());
   EXPECT_NEAR(two.at("auc").get<double>(), one.at("auc").get<double>(), 1e-3);
   EXPECT_NEAR(two.at("logloss").get<double>(), one.at("logloss").get<double>(), 1e-3);
 }

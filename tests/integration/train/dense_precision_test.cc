@@ -30,7 +30,7 @@ class Bf16Program : public testing::Test {
   nlohmann::json reported() const { return nlohmann::json::parse(contents(report())); }
   bool bf16() const { return train("bfloat16").status == 0; }
 
-  TestFolder folder_;
+  TestDirectory folder_;
   std::string config_;
 };
 

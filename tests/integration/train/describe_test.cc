@@ -46,7 +46,7 @@ class Describe : public testing::Test {
   }
   std::string file(const std::string& name) const { return folder_.file(name); }
 
-  TestFolder folder_;
+  TestDirectory folder_;
   std::string job_;
 };
 

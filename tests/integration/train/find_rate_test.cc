@@ -19,7 +19,7 @@ data = {samples = 4000, test_samples = 100, columns = 3, rows = [100], dense = 3
 )";
 
 TEST(FindRate, SuggestsARate) {
-  const TestFolder folder;
+  const TestDirectory folder;
   const std::string config = folder.write("job.toml", kRateJob);
   const auto suggested = [&](const std::string& of, const std::string& key) {
     const std::string said = succeed({"tune", config, "--find-rate", of, "--steps", "150"});
@@ -38,7 +38,7 @@ TEST(FindRate, SuggestsARate) {
 
 // Rates below the config's used to be printed as the config's own.
 TEST(FindRate, PrintsTheRatesThatAreTrainedWith) {
-  const TestFolder folder;
+  const TestDirectory folder;
   const std::string config = folder.write("job.toml", kRateJob);
   for (const auto& [of, base] : {std::pair{"dense", 0.002}, {"tables", 0.02}}) {
     std::istringstream said(succeed({"tune", config, "--find-rate", of, "--steps", "40"}));
@@ -53,7 +53,7 @@ TEST(FindRate, PrintsTheRatesThatAreTrainedWith) {
 }
 
 TEST(FindRate, RefusesOptionsOfTrials) {
-  const TestFolder folder;
+  const TestDirectory folder;
   const std::string config = folder.write("job.toml", kRateJob);
   const std::vector<std::vector<std::string>> others = {
       {"--trials", "40"}, {"--space", "job.seed=1|2"}, {"--metric", "auc"}, {"--parallel", "1"},
@@ -65,7 +65,7 @@ TEST(FindRate, RefusesOptionsOfTrials) {
 }
 
 TEST(FindRate, RefusesWhatMakesNoSense) {
-  const TestFolder folder;
+  const TestDirectory folder;
   const std::string config = folder.write("job.toml", kRateJob);
   expect_refused({"tune", config, "--find-rate", "layers"},
                  HasSubstr("--find-rate layers: it takes all, tables or dense"));

@@ -27,7 +27,7 @@ std::vector<double> numbers_after(const std::string& text, const std::string& be
 }
 
 TEST(Folds, GiveMeanAndSpread) {
-  const TestFolder folder;
+  const TestDirectory folder;
   const std::string config = folder.write("job.toml", kFoldsJob);
   const std::string said = succeed({"train", "--config", config});
   EXPECT_THAT(said, HasSubstr("fold 3 of 3: "));
@@ -46,7 +46,7 @@ TEST(Folds, GiveMeanAndSpread) {
 }
 
 TEST(Folds, EachModelMayEndEarly) {
-  const TestFolder folder;
+  const TestDirectory folder;
   const std::string config = folder.write("job.toml", kFoldsJob);
   const std::string said =
       succeed({"train", "--config", config, "--set", "validation.patience=1", "--set", "validation.monitor=logloss"});
@@ -54,7 +54,7 @@ TEST(Folds, EachModelMayEndEarly) {
 }
 
 TEST(Folds, RefuseWhatMakesNoSense) {
-  const TestFolder folder;
+  const TestDirectory folder;
   const std::string config = folder.write("job.toml", kFoldsJob);
   expect_refused({"train", "--config", config, "--save", folder.file("saved")},
                  HasSubstr("validation.folds trains a model for each fold, only to judge the job, so --save"));

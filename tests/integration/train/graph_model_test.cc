@@ -58,7 +58,6 @@ class GraphModels : public testing::Test, protected JobFile {
 
 TEST_F(GraphModels, TrainToTheSameLossesOnAnyNumberOfRanksAndLearn) {
   const json one = trained(1, {});
-  ASSERT_FALSE(one.is_null());
   expect_same_losses(one, trained(2, {"--set", "table_defaults.sharding=row_wise"}));
   EXPECT_EQ(one.at("model"), "graph");
   EXPECT_TRUE(one.at("layers").contains("cross"));
@@ -94,9 +93,8 @@ head = [{name = "logit", input = "over_arch"}]
 
 TEST_F(GraphModels, GoOnFromACheckpointOfOtherRanks) {
   const std::string checkpoint = folder_.file("checkpoint");
-  ASSERT_FALSE(trained(2, {"--save", checkpoint, "--max-steps", "20"}).is_null());
+  trained(2, {"--save", checkpoint, "--max-steps", "20"});
   const json rest = trained(1, {"--load", checkpoint});
-  ASSERT_FALSE(rest.is_null());
   EXPECT_EQ(rest.at("first_step"), 20);
   expect_same_losses(trained(1, {}), rest);
 }
@@ -105,7 +103,6 @@ TEST_F(GraphModels, GoOnFromACheckpointOfOtherRanks) {
 TEST_F(GraphModels, ArePackedAndAsked) {
   const std::string checkpoint = folder_.file("checkpoint"), model = folder_.file("model");
   const json report = trained(2, {"--save", checkpoint});
-  ASSERT_FALSE(report.is_null());
   const std::string packed = succeed(run_tessera(
       {"quantize", "--load", checkpoint, "--save", model, "--weights", "fp32", "--config", folder_.file("job.toml")}));
   const std::string name = "test: click.auc ";

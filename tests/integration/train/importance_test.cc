@@ -35,7 +35,7 @@ class ModelImportance : public testing::Test {
   }
   std::string file(const std::string& name) const { return folder_.file(name); }
 
-  TestFolder folder_;
+  TestDirectory folder_;
   std::string data_;
 };
 

@@ -32,7 +32,7 @@ class ModelExport : public testing::Test {
   }
   std::string file(const std::string& name) const { return folder_.file(name); }
 
-  TestFolder folder_;
+  TestDirectory folder_;
 };
 
 TEST_F(ModelExport, WritesInputsOutputsAndTables) {
@@ -67,7 +67,7 @@ TEST_F(ModelExport, TakesLayersWithOptionsOfTraining) {
 
 // A table is written without ONNX.
 TEST(TableExport, WritesVectorsAndTheirIds) {
-  const TestFolder folder;
+  const TestDirectory folder;
   std::string rows = "click,user\n";
   for (int i = 0; i < 60; ++i) rows += str_cat(i % 2, ",\"u, ", i % 3, "\"\n");
   const std::string job = folder.write("job.toml", str_cat(R"(

@@ -54,7 +54,7 @@ class ModelImport : public testing::Test {
     return out;
   }
 
-  TestFolder folder_;
+  TestDirectory folder_;
 };
 
 // A file of the tensors of two files.

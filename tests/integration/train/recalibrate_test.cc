@@ -68,7 +68,7 @@ class Recalibrate : public testing::Test {
     return out;
   }
 
-  TestFolder folder_;
+  TestDirectory folder_;
 };
 
 // The predictions of a head that weighs positives five times are too large.

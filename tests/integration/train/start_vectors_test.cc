@@ -58,7 +58,7 @@ class StartVectors : public testing::Test {
   }
   std::string file(const std::string& name) const { return folder_.file(name); }
 
-  TestFolder folder_;
+  TestDirectory folder_;
 };
 
 TEST_F(StartVectors, AreTheRowsOfTheirIds) {

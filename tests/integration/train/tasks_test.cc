@@ -209,7 +209,7 @@ TEST_F(Tasks, ValuesAreTrainedPackedAndPredicted) {
   const std::string packed = succeed({"quantize", "--load", file("saved"), "--save", file("model"), "--weights", "fp16",
                                       "--config", job, "--set", path});
   EXPECT_THAT(packed, HasSubstr("test: rmse "));
-  const TestFolder scores;  // in another folder than the data
+  const TestDirectory scores;  // in another folder than the data
   const std::string predicted = succeed({"predict", "--model", file("model"), "--config", job, "--set", path, "--part",
                                          "test", "--output", scores.file("scores.csv")});
   const size_t at = predicted.find("rmse ");

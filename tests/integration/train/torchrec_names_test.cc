@@ -100,7 +100,7 @@ class TorchRecNames : public testing::Test {
     EXPECT_NEAR(packed_test("AUC", packed), test("auc"), 2e-6) << packed.output;
   }
 
-  TestFolder folder_;
+  TestDirectory folder_;
   const std::string report_ = folder_.file("report.json"), file_ = folder_.file("model.safetensors"),
                     packed_ = folder_.file("packed");
 };
