@@ -128,8 +128,8 @@ add_library(test_support INTERFACE)
 target_include_directories(test_support INTERFACE ${PROJECT_SOURCE_DIR}/tests/support
   ${PROJECT_SOURCE_DIR}/tests/integration ${PROJECT_SOURCE_DIR}/core/src)
 
-# tessera_run(NAME SECONDS [RANKS] [LABELS ...] [ENVIRONMENT A=B ...] [PASS REGEX] [SKIP REGEX] COMMAND ...): a test that
-# runs a command, within this time. With RANKS it starts ranks as processes.
+# tessera_run(NAME SECONDS [RANKS] [LABELS ...] [ENVIRONMENT A=B ...] [PASS REGEX] [SKIP REGEX] COMMAND ...): a test
+# that runs a command, within this time. With RANKS it starts ranks as processes.
 function(tessera_run name seconds)
   cmake_parse_arguments(PARSE_ARGV 2 RUN "RANKS" "PASS;SKIP" "LABELS;ENVIRONMENT;COMMAND")
   add_test(NAME ${name} COMMAND ${RUN_COMMAND})
