@@ -6,21 +6,19 @@
 
 namespace {
 
+using tessera::test::output_of;
 using testing::EndsWith;
 using testing::HasSubstr;
-using tessera::test::output_of;
 
 TEST(Introduction, IsTrueOnOneRank) {
-  const std::string text = output_of(TESSERA_EXAMPLE " 2>&1");
-  EXPECT_THAT(text, HasSubstr("over 1 rank(s)"));
-  EXPECT_THAT(text, EndsWith("All of this is true.\n"));
+  EXPECT_THAT(output_of(TESSERA_EXAMPLE " 2>&1"),
+              testing::AllOf(HasSubstr("over 1 rank(s)"), EndsWith("All of this is true.\n")));
 }
 
 TEST(Introduction, IsTrueOnTwoRanksOverTcp) {
-  const std::string text = output_of(TESSERA_PROGRAM " launch -n 2 -- " TESSERA_EXAMPLE " 2>&1");
-  EXPECT_THAT(text, HasSubstr("over 2 rank(s), transport tcp"));
-  EXPECT_THAT(text, HasSubstr("film    | row_wise"));
-  EXPECT_THAT(text, EndsWith("All of this is true.\n"));
+  EXPECT_THAT(output_of(TESSERA_PROGRAM " launch -n 2 -- " TESSERA_EXAMPLE " 2>&1"),
+              testing::AllOf(HasSubstr("over 2 rank(s), transport tcp"), HasSubstr("film    | row_wise"),
+                             EndsWith("All of this is true.\n")));
 }
 
 }  // namespace

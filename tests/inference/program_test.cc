@@ -178,10 +178,9 @@ path = ")" + path("prepared") + "\"\nbatch = 16\n");
     succeed(train_with(policy, checkpoint));
     EXPECT_EQ(json::parse(contents(report)).at("dropped_ids"), 4) << "two in training, two in the test part";
     expect_refused({"quantize", "--load", checkpoint, "--save", model, "--config", job}, 2, bad);
-    const std::string packed =
-        succeed(run_tessera({"quantize", "--load", checkpoint, "--save", model, "--weights", "fp32", "--config", job,
-                             "--set", "table_defaults.bounds_check=" + policy}));
-    EXPECT_THAT(packed, HasSubstr("test: AUC"));
+    EXPECT_THAT(succeed(run_tessera({"quantize", "--load", checkpoint, "--save", model, "--weights", "fp32", "--config",
+                                     job, "--set", "table_defaults.bounds_check=" + policy})),
+                HasSubstr("test: AUC"));
     succeed(run_tessera({"predict", "--model", model, "--config", job, "--output", scores}));
     EXPECT_EQ(read_scores(scores).scores.size(), 70u);
   }

@@ -134,9 +134,8 @@ TEST_F(Heads, LinesHaveALabelOfEach) {
   for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{{}, {"--output", "-"}}) {
     std::vector<std::string> args = {"--data", model_->file("lines.tsv")};
     args.insert(args.end(), more.begin(), more.end());
-    const std::string done = succeed(predict(args));
-    EXPECT_THAT(done, StartsWith("row,click_label,click,stars_label,stars\n0,1,0."));
-    EXPECT_THAT(done, AllOf(HasSubstr(",3.5,"), HasSubstr("\n1,0,0."), HasSubstr(",-2,")));
+    EXPECT_THAT(succeed(predict(args)), AllOf(StartsWith("row,click_label,click,stars_label,stars\n0,1,0."),
+                                              AllOf(HasSubstr(",3.5,"), HasSubstr("\n1,0,0."), HasSubstr(",-2,"))));
   }
   EXPECT_FALSE(std::filesystem::exists("-"));
   const Finished stars = predict({"--data", model_->file("lines.tsv"), "--head", "stars"});

@@ -177,8 +177,7 @@ TEST(ServeProgram, WrongUseIsOneSentence) {
     EXPECT_THAT(f.output, HasSubstr(sentence));
     EXPECT_EQ(std::count(f.output.begin(), f.output.end(), '\n'), 1) << f.output;
   }
-  const std::string help = succeed(test::run_tessera({"serve", "--help"}));
-  EXPECT_THAT(help, HasSubstr("--max-wait-us"));
+  EXPECT_THAT(succeed(test::run_tessera({"serve", "--help"})), HasSubstr("--max-wait-us"));
 }
 
 TEST(ServeProgram, SeveralModelsBehindAToken) {

@@ -113,8 +113,7 @@ TEST_F(PageFolder, HasItsDataAndNeedsNothingElse) {
 }
 
 TEST_F(PageFolder, BytesThatAreNoTextAreReplaced) {
-  const std::string text = page_text("t", PageParts::array({{{"text", "\x01\xff"}}}));
-  EXPECT_THAT(text, HasSubstr("\\u0001\xef\xbf\xbd"));
+  EXPECT_THAT(page_text("t", PageParts::array({{{"text", "\x01\xff"}}})), HasSubstr("\\u0001\xef\xbf\xbd"));
 }
 
 constexpr const char* kInspection = R"(<script>

@@ -356,10 +356,9 @@ data = {reader = "csv", test = "last", test_fraction = 0, path = ")",
 
   const Arguments blank = {"train", "--config", folder_.write("blank.toml", "# nothing\n")};
   expect_refused(run_tessera(blank), HasSubstr("blank.toml is empty"));
-  const std::string meant =
-      succeed(run_tessera(blank + Arguments{"--set", "data.samples=64", "--set", "data.test_samples=64"}));
-  EXPECT_THAT(meant, AllOf(HasSubstr("data: generated (set data.path to train on your own)"),
-                           HasSubstr("(64 samples), generated data, not yours")));
+  EXPECT_THAT(succeed(run_tessera(blank + Arguments{"--set", "data.samples=64", "--set", "data.test_samples=64"})),
+              AllOf(HasSubstr("data: generated (set data.path to train on your own)"),
+                    HasSubstr("(64 samples), generated data, not yours")));
 }
 
 TEST_F(RunEnds, AnEarlierRunsBestIsNotReplacedInSilence) {
@@ -423,8 +422,7 @@ TEST_F(RunEnds, InsteadOfBeginningAnewWhereNoCheckpointCanBeRead) {
   fs::create_symlink(folder_.file(manifest), folder_.file(manifest));
   EXPECT_THAT(train(on).output, HasSubstr("Too many levels of symbolic links"));
   fs::rename(folder_.file("aside"), folder_.file(manifest));
-  const std::string done = succeed(train(on));
-  EXPECT_THAT(done, HasSubstr(", after step 3"));
+  EXPECT_THAT(succeed(train(on)), HasSubstr(", after step 3"));
   EXPECT_THAT(names(), testing::ElementsAre("save-2"));
 }
 

@@ -72,8 +72,7 @@ sharding = ["hash"]
   const std::string metrics = client.ask(Client::get("/metrics")).body;
   const size_t at = metrics.find("tessera_bad_ids_total{model=\"m\"");
   ASSERT_NE(at, std::string::npos) << metrics;
-  const std::string line = metrics.substr(at, metrics.find('\n', at) - at);
-  EXPECT_THAT(line, HasSubstr("table=\"item\"} 2"));
+  EXPECT_THAT(metrics.substr(at, metrics.find('\n', at) - at), HasSubstr("table=\"item\"} 2"));
 }
 
 }  // namespace

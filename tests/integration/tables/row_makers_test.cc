@@ -228,8 +228,7 @@ data = {reader = "synthetic", columns = 1, rows = [100000], dense = 2, samples =
 };
 
 TEST_F(RowMakersJob, OptionsOfAKernelComeOutOfTheConfigAndTheTestMakesNoRows) {
-  const std::string enough = succeed(trained("bad.on_demand?capacity=32"));
-  EXPECT_THAT(enough, HasSubstr("(4000 samples)"));
+  EXPECT_THAT(succeed(trained("bad.on_demand?capacity=32")), HasSubstr("(4000 samples)"));
   test::expect_refused(trained("bad.on_demand?capacity=4"), HasSubstr("its capacity of 4 rows: give it more"), 1);
   test::expect_refused(trained("bad.on_demand?capacities=4"), HasSubstr("capacities"));
 }

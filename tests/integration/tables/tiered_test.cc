@@ -231,8 +231,7 @@ TEST_F(TieredJobs, ABrokenDiskEndsTheJobAndNotItsCheckpoint) {
     const std::string report = folder_.file("report.json");
     std::vector<std::string> again = job;
     again.insert(again.end(), {"--set", "report.json=" + report});
-    const std::string resumed = succeed(run_tessera(again));
-    EXPECT_THAT(resumed, HasSubstr("continues from"));
+    EXPECT_THAT(succeed(run_tessera(again)), HasSubstr("continues from"));
     for (const char* key : {"samples", "auc", "logloss", "calibration"})
       EXPECT_EQ(json::parse(contents(report))["test"][key], whole["test"][key]) << of;
   }

@@ -175,8 +175,7 @@ batch = 32
 
 TEST_F(GraphModels, ArePlanned) {
   const std::string config = folder_.write("job.toml", kGraphJob + kGraphTables + kLayers);
-  const std::string planned = succeed({"plan", "--config", config, "--world-size", "2"});
-  EXPECT_THAT(planned, HasSubstr("c2"));
+  EXPECT_THAT(succeed({"plan", "--config", config, "--world-size", "2"}), HasSubstr("c2"));
   succeed({"plan", "--config", config, "--world-size", "2", "--no-data", "--set", "table.c0.rows=300", "--set",
            "table.c1.rows=50", "--set", "table.c2.rows=20"});
 }

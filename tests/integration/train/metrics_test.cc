@@ -35,8 +35,7 @@ class MetricsJob : public testing::Test, protected JobFile {
 
 TEST_F(MetricsJob, RanksMergeExactly) {
   const std::vector<std::string> untrained = {"--max-steps", "0"};
-  const std::string one = succeed(run(1, untrained));
-  EXPECT_THAT(one, HasSubstr("  gauc?key=c0 0."));
+  EXPECT_THAT(succeed(run(1, untrained)), HasSubstr("  gauc?key=c0 0."));
   const json alone = report().at("test");
   EXPECT_EQ(alone.at("samples"), 777);
   succeed(run(3, untrained));
@@ -95,8 +94,7 @@ TEST_F(MetricsJob, TrainingBatchesAreJudgedBeforeTheyAreLearnedFrom) {
 }
 
 TEST_F(MetricsJob, WithoutATestPart) {
-  const std::string done = succeed(run(2, {"--set", "data.test_samples=0"}));
-  EXPECT_THAT(done, HasSubstr("there are no test rows"));
+  EXPECT_THAT(succeed(run(2, {"--set", "data.test_samples=0"})), HasSubstr("there are no test rows"));
   EXPECT_EQ(report().at("test").at("samples"), 0);
   EXPECT_TRUE(report().at("test").at("auc").is_null());
 }

@@ -91,8 +91,7 @@ TEST_F(Recalibrate, ProbabilitiesBecomeShares) {
 TEST_F(Recalibrate, NegativesThatWereLeftOutCount) {
   succeed({"train", "--config", job(""), "--save", file("saved")});
   succeed(quantize("plain", {}));
-  const std::string said = succeed(quantize("corrected", {"--negatives-kept", "0.25"}));
-  EXPECT_THAT(said, HasSubstr("odds times 0.25"));
+  EXPECT_THAT(succeed(quantize("corrected", {"--negatives-kept", "0.25"})), HasSubstr("odds times 0.25"));
   const std::vector<double> before = scores("plain"), after = scores("corrected");
   for (size_t i = 0; i < before.size(); ++i)
     EXPECT_NEAR(after[i], before[i] / (before[i] + (1 - before[i]) / 0.25), 1e-6);

@@ -51,9 +51,7 @@ TEST(RunPages, ManyLossesAreMeansOfNeighbours) {
   const JobFile job(kJob);
   const std::string path = job.file("run.html");
   succeed(job.train(0, {"--html", path, "--set", "data.batch=2", "--set", "data.epochs=1"}));
-  const std::string page = contents(path);
-  EXPECT_THAT(page, HasSubstr("\"steps\":800,"));
-  EXPECT_THAT(page, HasSubstr("\"losses_each\":2"));
+  EXPECT_THAT(contents(path), AllOf(HasSubstr("\"steps\":800,"), HasSubstr("\"losses_each\":2")));
 }
 
 TEST(RunPages, ReportsAreCompared) {
@@ -64,18 +62,14 @@ TEST(RunPages, ReportsAreCompared) {
                           "table.c<1>.optimizer.learning_rate=0.5", "--set", "metrics.names=[\"auc\", \"mae\"]"})
                 .status,
             0);
-  const std::string done = succeed({"report", a, b});
-  EXPECT_THAT(done, ContainsRegex("data\\.epochs +2 +1 *\n"));
-  EXPECT_THAT(done, ContainsRegex("ranks +1 +2 *\n"));
-  EXPECT_THAT(done, ContainsRegex("table \"c<1>\"\\.optimizer\\.learning_rate +0\\.05 +0\\.5 *\n"));
-  EXPECT_THAT(done, Not(HasSubstr("optimizer.eps")));
-  EXPECT_THAT(done, Not(HasSubstr("bottom_mlp")));
-  EXPECT_THAT(done, Not(HasSubstr("report.json")));
-  EXPECT_THAT(done, ContainsRegex("train loss +0\\.[0-9]+ +0\\.[0-9]+  [+-]0\\.[0-9]+ \\([+-]"));
-  EXPECT_THAT(done, ContainsRegex("test rmse +0\\.[0-9]+ +- "));
-  EXPECT_THAT(done, ContainsRegex("test mae +- +0\\.[0-9]+"));
-  EXPECT_THAT(done, ContainsRegex("steps +32 +16  -16 \\(-50\\.0 %\\)"));
-  EXPECT_THAT(done, AllOf(HasSubstr("samples_per_s"), HasSubstr("us a step, lookup")));
+  EXPECT_THAT(succeed({"report", a, b}),
+              AllOf(ContainsRegex("data\\.epochs +2 +1 *\n"), ContainsRegex("ranks +1 +2 *\n"),
+                    ContainsRegex("table \"c<1>\"\\.optimizer\\.learning_rate +0\\.05 +0\\.5 *\n"),
+                    Not(HasSubstr("optimizer.eps")), Not(HasSubstr("bottom_mlp")), Not(HasSubstr("report.json")),
+                    ContainsRegex("train loss +0\\.[0-9]+ +0\\.[0-9]+  [+-]0\\.[0-9]+ \\([+-]"),
+                    ContainsRegex("test rmse +0\\.[0-9]+ +- "), ContainsRegex("test mae +- +0\\.[0-9]+"),
+                    ContainsRegex("steps +32 +16  -16 \\(-50\\.0 %\\)"),
+                    AllOf(HasSubstr("samples_per_s"), HasSubstr("us a step, lookup"))));
   const Finished same = run_tessera({"report", a, a});
   EXPECT_THAT(same.output, HasSubstr("settings: all the same"));
   EXPECT_THAT(run_tessera({"report", a}).output, HasSubstr("two reports are needed, A and B"));
