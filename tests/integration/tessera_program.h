@@ -131,6 +131,12 @@ inline Arguments operator+(Arguments a, const Arguments& b) {
   return a;
 }
 
+// The words of a command, which have no spaces.
+inline Arguments words(const std::string& text) {
+  std::istringstream in(text);
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
 inline Finished run_tessera(Arguments args, double timeout_s = 120) {
   args.insert(args.begin(), tessera_path());
   return run_program(std::move(args), timeout_s);

@@ -11,6 +11,7 @@
 namespace tessera::serve {
 namespace {
 
+using test::operator+;
 using nlohmann::json;
 using test::Finished;
 using test::OwnInput;
@@ -113,9 +114,7 @@ TEST_F(Heads, AreJudgedAndWrittenByTheirNames) {
 
 TEST_F(Heads, AreChosenByName) {
   const auto first_line = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> args = {"--config", model_->config(), "--part", "test"};
-    args.insert(args.end(), more.begin(), more.end());
-    const std::string done = succeed(predict(args));
+    const std::string done = succeed(predict(test::Arguments{"--config", model_->config(), "--part", "test"} + more));
     return done.substr(0, done.find('\n'));
   };
   EXPECT_EQ(first_line({"--head", "stars"}), "row,label,score") << "one head is as of a model that has no other";
@@ -132,10 +131,9 @@ TEST_F(Heads, AreChosenByName) {
 TEST_F(Heads, LinesHaveALabelOfEach) {
   test::write_text(model_->file("lines.tsv"), "1,3.5\t0,1,0\t3,4\t17\n0,-2\t0,0,1\t29\t\n");
   for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{{}, {"--output", "-"}}) {
-    std::vector<std::string> args = {"--data", model_->file("lines.tsv")};
-    args.insert(args.end(), more.begin(), more.end());
-    EXPECT_THAT(succeed(predict(args)), AllOf(StartsWith("row,click_label,click,stars_label,stars\n0,1,0."),
-                                              AllOf(HasSubstr(",3.5,"), HasSubstr("\n1,0,0."), HasSubstr(",-2,"))));
+    EXPECT_THAT(succeed(predict(test::Arguments{"--data", model_->file("lines.tsv")} + more)),
+                AllOf(StartsWith("row,click_label,click,stars_label,stars\n0,1,0."),
+                      AllOf(HasSubstr(",3.5,"), HasSubstr("\n1,0,0."), HasSubstr(",-2,"))));
   }
   EXPECT_FALSE(std::filesystem::exists("-"));
   const Finished stars = predict({"--data", model_->file("lines.tsv"), "--head", "stars"});

@@ -14,6 +14,7 @@
 namespace tessera::serve {
 namespace {
 
+using test::operator+;
 using nlohmann::json;
 using test::OwnInput;
 using test::Program;
@@ -29,10 +30,10 @@ constexpr int64_t kFreed = 0;
 class Hostile : public ::testing::Test {
  protected:
   void start(std::vector<std::string> more = {}, const std::function<void()>& in_child = {}) {
-    std::vector<std::string> command{test::tessera_path(), "serve", "--model", model_.link(), "--port", "0",
-                                     "--read-timeout-ms",  "60000"};
-    command.insert(command.end(), more.begin(), more.end());
-    program_.emplace(command, in_child);
+    program_.emplace(test::Arguments{test::tessera_path(), "serve", "--model", model_.link(), "--port", "0",
+                                     "--read-timeout-ms", "60000"} +
+                         more,
+                     in_child);
     port_ = port_of(*program_);
     ASSERT_NE(port_, 0);
     EXPECT_EQ(honest(), "");

@@ -157,27 +157,10 @@ class OnlineKills : public testing::TestWithParam<Kills> {
       server_.emplace(std::vector<std::string>{test::tessera_path(), "serve", "--follow", "m=" + published_, "--port",
                                                "0", "--workers", "2"});
     } else {
-      server_.emplace(std::vector<std::string>{test::tessera_path(),
-                                               "launch",
-                                               "-n",
-                                               std::to_string(GetParam().ranks),
-                                               "--restarts",
-                                               "1000",
-                                               "--grace",
-                                               "20",
-                                               "--",
-                                               test::tessera_path(),
-                                               "serve",
-                                               "--follow",
-                                               "m=" + published_,
-                                               "--port",
-                                               std::to_string(cli::free_port()),
-                                               "--backend",
-                                               "tcp",
-                                               "--rank-timeout-s",
-                                               "4",
-                                               "--workers",
-                                               "2"});
+      server_.emplace(
+          test::words(str_cat(test::tessera_path(), " launch -n ", GetParam().ranks, " --restarts 1000 --grace 20 -- ",
+                              test::tessera_path(), " serve --follow m=", published_, " --port ", cli::free_port(),
+                              " --backend tcp --rank-timeout-s 4 --workers 2")));
     }
     return port_of(*server_);
   }

@@ -170,21 +170,9 @@ TEST_F(OnlineProgram, TwoRanksPublishTheModelToTheBitAndAServerFollows) {
 
 TEST_F(OnlineProgram, TrainersThatAreKilledLeaveNothingThatIsNotWhole) {
   const std::string saved = folder_.file("saved");
-  const std::vector<std::string> command = {test::tessera_path(),
-                                            "train",
-                                            "--config",
-                                            folder_.write("job.toml", kOnlineJob),
-                                            "--set",
-                                            "data.epochs=100000",
-                                            "--publish",
-                                            published_,
-                                            "--every",
-                                            "30ms",
-                                            "--save",
-                                            saved,
-                                            "--save-every",
-                                            "20",
-                                            "--resume"};
+  const test::Arguments command = test::words(str_cat(
+      test::tessera_path(), " train --config ", folder_.write("job.toml", kOnlineJob),
+      " --set data.epochs=100000 --publish ", published_, " --every 30ms --save ", saved, " --save-every 20 --resume"));
   Runtime runtime;
   std::unique_ptr<ModelFollower> follower;
   int64_t seen = 0;

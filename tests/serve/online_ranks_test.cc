@@ -17,6 +17,7 @@
 namespace tessera::serve {
 namespace {
 
+using test::operator+;
 using nlohmann::json;
 using test::copy_publication;
 using test::model_at;
@@ -198,9 +199,7 @@ TEST_F(OnlineRanks, ItemsOfEachVersionAreSearchedByAllRanks) {
           Client(port).ask(Client::post("/v2/models/published/infer", json_request(predictors_[0]->model(), input)));
       return reply.status == 200 ? json::parse(reply.body) : json();
     };
-    std::vector<std::string> alone{test::tessera_path(), "serve", "--follow", published_, "--port", "0"};
-    alone.insert(alone.end(), search.begin(), search.end());
-    Program one(alone);
+    Program one(test::Arguments{test::tessera_path(), "serve", "--follow", published_, "--port", "0"} + search);
     const json want = asked(port_of(one));
     ASSERT_EQ(want["model_version"], versions_.back()) << one.output();
     search.insert(search.end(), {"--plan", plan_file()});

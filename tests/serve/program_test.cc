@@ -11,6 +11,7 @@
 namespace tessera::serve {
 namespace {
 
+using test::operator+;
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 using nlohmann::json;
@@ -18,9 +19,7 @@ using test::OwnInput;
 using test::Program;
 
 std::vector<std::string> command(const ServedModel& model, std::vector<std::string> more = {}) {
-  std::vector<std::string> all{test::tessera_path(), "serve", "--model", model.link(), "--port", "0"};
-  all.insert(all.end(), more.begin(), more.end());
-  return all;
+  return test::Arguments{test::tessera_path(), "serve", "--model", model.link(), "--port", "0"} + more;
 }
 
 // Clients that ask and check until they are told to stop.

@@ -77,25 +77,9 @@ class ShardedServer {
     return model_.file("plan.json");
   }
   std::vector<std::string> command(std::vector<std::string> more, bool own_plan) const {
-    std::vector<std::string> all{test::tessera_path(),
-                                 "launch",
-                                 "-n",
-                                 "2",
-                                 "--restarts",
-                                 "5",
-                                 "--grace",
-                                 "20",
-                                 "--",
-                                 test::tessera_path(),
-                                 "serve",
-                                 "--model",
-                                 model_.link(),
-                                 "--port",
-                                 std::to_string(port_),
-                                 "--backend",
-                                 "tcp",
-                                 "--rank-timeout-s",
-                                 "4"};
+    test::Arguments all =
+        test::words(str_cat(test::tessera_path(), " launch -n 2 --restarts 5 --grace 20 -- ", test::tessera_path(),
+                            " serve --model ", model_.link(), " --port ", port_, " --backend tcp --rank-timeout-s 4"));
     all.insert(all.end(), more.begin(), more.end());
     if (own_plan) all.insert(all.end(), {"--plan", plan_file()});
     return all;

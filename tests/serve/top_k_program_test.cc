@@ -12,6 +12,7 @@
 namespace tessera::serve {
 namespace {
 
+using test::operator+;
 using nlohmann::json;
 using test::OwnInput;
 using test::Program;
@@ -129,9 +130,7 @@ TEST_F(TopK, RanksFindTogetherWhatOneProcessFinds) {
 TEST_F(TopK, PredictWritesVectorsAndSearchesThem) {
   const std::string samples = samples_file(model_, input_), vectors = model_.file("items.safetensors");
   const auto predict = [&](std::vector<std::string> more) {
-    std::vector<std::string> args{"predict", "--model", model_.link(), "--data", samples};
-    args.insert(args.end(), more.begin(), more.end());
-    return test::run_tessera(args);
+    return test::run_tessera(test::Arguments{"predict", "--model", model_.link(), "--data", samples} + more);
   };
   test::succeed(predict({"--vectors", "dense_arch", "--output", vectors}));
   const test::Finished found =
@@ -177,30 +176,17 @@ TEST_F(TopK, AnIndexAnswersAndSaysWhatItFinds) {
 }
 
 TEST_F(TopK, AnIndexThatFindsTooLittleIsRefused) {
-  const std::vector<std::string> args{"serve",
-                                      "--model",
-                                      model_.link(),
-                                      "--port",
-                                      "0",
-                                      "--top-k",
-                                      "1",
-                                      "--items",
-                                      "film",
-                                      "--query",
-                                      "dense_arch",
-                                      "--index",
-                                      "hnsw?m=2&ef_construction=1&ef_search=1",
-                                      "--least-recall",
-                                      "1"};
+  const test::Arguments args = test::words("serve --model " + model_.link() +
+                                           " --port 0 --top-k 1 --items film --query dense_arch --least-recall 1"
+                                           " --index hnsw?m=2&ef_construction=1&ef_search=1");
   test::expect_refused(test::run_tessera(args), HasSubstr("--least-recall 1: the index finds "), 1);
 }
 #endif
 
 TEST_F(TopK, WrongUseIsOneSentence) {
   const auto refused = [&](std::vector<std::string> more, const char* sentence) {
-    std::vector<std::string> args{"serve", "--model", model_.link(), "--port", "0"};
-    args.insert(args.end(), more.begin(), more.end());
-    test::expect_refused(test::run_tessera(args), HasSubstr(sentence));
+    test::expect_refused(test::run_tessera(test::Arguments{"serve", "--model", model_.link(), "--port", "0"} + more),
+                         HasSubstr(sentence));
   };
   refused({"--top-k", "4"}, "--top-k needs --items: a table of the model, or a file");
   refused({"--items", "film"}, "--items, --query and --exclude need --top-k K");

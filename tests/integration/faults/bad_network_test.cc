@@ -23,9 +23,7 @@ class BadNetwork : public testing::Test {
     std::unique_ptr<Program> proxy;
     std::string backend = "tcp?shm=false";
     if (!proxy_options.empty()) {
-      Arguments command = {TESSERA_TCP_PROXY, "--port", "0"};
-      command.insert(command.end(), proxy_options.begin(), proxy_options.end());
-      proxy = std::make_unique<Program>(command);
+      proxy = std::make_unique<Program>(Arguments{TESSERA_TCP_PROXY, "--port", "0"} + proxy_options);
       backend += "&proxy=" + address_of(*proxy);
     }
     std::filesystem::remove(folder_.file("metrics"));

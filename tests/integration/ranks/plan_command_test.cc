@@ -94,9 +94,7 @@ TEST_F(PlanCommand, SavedPlansKeepToTheConfig) {
 
 TEST_F(PlanCommand, MemoryMayBeListed) {
   const auto memory = [&](const Arguments& words) {
-    Arguments all{"--no-data", "--world-size", "2"};
-    all.insert(all.end(), words.begin(), words.end());
-    return run_tessera(command("plan", all));
+    return run_tessera(command("plan", Arguments{"--no-data", "--world-size", "2"} + words));
   };
   const std::string listed = memory({"--ddr-gib", "8,4.5"}).output;
   EXPECT_THAT(listed, HasSubstr("table_wise"));

@@ -109,9 +109,7 @@ TEST_F(Prediction, CalibrationIsAFileThatPlansAndJobsTake) {
 TEST_F(Prediction, WrongInputGetsASentence) {
   const std::string newer = folder_.write("newer.json", R"({"tessera_machine": 7})");
   const auto plan = [&](const Arguments& more) {
-    Arguments args{"plan", "--config", path()};
-    args.insert(args.end(), more.begin(), more.end());
-    return test::refused(run_tessera(args));
+    return test::refused(run_tessera(Arguments{"plan", "--config", path()} + more));
   };
   EXPECT_THAT(plan({"--topology", "/no/such/file"}), HasSubstr("cannot read the topology file /no/such/file"));
   EXPECT_THAT(plan({"--topology", path()}), HasSubstr(" is not JSON: line 2, byte 2: unexpected 'j'"));

@@ -314,20 +314,16 @@ TEST_F(DynamicCheckpoints, PackedModelsFindRowsByTheirIds) {
 TEST_F(DynamicCheckpoints, WhatDoesNotFitIsSaid) {
   // Ids with a bound, as in a static table.
   const std::vector<std::string> bounded{"--set", "table.shop.any_id=false", "--set", "table.shop.rows=300"};
-  std::vector<std::string> first{"--save", at("saved"), "--max-steps",
-                                 "20",     "--set",     "table.shop.compute_kernel=dynamic?capacity=20"};
-  first.insert(first.end(), bounded.begin(), bounded.end());
-  trained(1, first);
+  trained(1, Arguments{"--save", at("saved"), "--max-steps", "20", "--set",
+                       "table.shop.compute_kernel=dynamic?capacity=20"} +
+                 bounded);
   const auto refused = [&](std::vector<std::string> more) {
-    std::vector<std::string> args{"train", "--config", config_};
-    args.insert(args.end(), more.begin(), more.end());
-    const Finished done = run_tessera(args);
+    const Finished done = run_tessera(Arguments{"train", "--config", config_} + more);
     EXPECT_NE(done.status, 0) << done.output;
     return done.output;
   };
-  std::vector<std::string> other{"--load", at("saved"), "--set", "table.shop.compute_kernel=fused"};
-  other.insert(other.end(), bounded.begin(), bounded.end());
-  EXPECT_THAT(refused(other), testing::HasSubstr("the rows of table \"shop\" were created on demand in "));
+  EXPECT_THAT(refused(Arguments{"--load", at("saved"), "--set", "table.shop.compute_kernel=fused"} + bounded),
+              testing::HasSubstr("the rows of table \"shop\" were created on demand in "));
   EXPECT_THAT(refused({"--set", "table.shop.compute_kernel=fused"}),
               testing::HasSubstr("with any_id a row comes when its id does"));
   EXPECT_THAT(refused({"--nproc", "2", "--set", "table.item.sharding=[\"row_wise\"]"}),

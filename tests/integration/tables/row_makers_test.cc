@@ -206,15 +206,10 @@ TEST(RowMakers, OptionsOfATableReachItsKernelWhenItIsPlanned) {
 class RowMakersJob : public testing::Test {
  protected:
   test::Finished trained(const std::string& kernel, const Arguments& more = {}) const {
-    std::vector<std::string> args{"train",
-                                  "--config",
-                                  config_,
-                                  "--set",
-                                  str_cat("plugins.path=[\"", TESSERA_ROW_MAKERS, "\"]"),
-                                  "--set",
-                                  str_cat("table_defaults.compute_kernel=\"", kernel, "\"")};
-    args.insert(args.end(), more.begin(), more.end());
-    return test::run_tessera(args);
+    return run_tessera(Arguments{"train", "--config", config_, "--set",
+                                 str_cat("plugins.path=[\"", TESSERA_ROW_MAKERS, "\"]"), "--set",
+                                 str_cat("table_defaults.compute_kernel=\"", kernel, "\"")} +
+                       more);
   }
 
   // At most 32 different rows are trained, and the test part asks for many more.

@@ -55,10 +55,9 @@ epochs = 100000
 class SavedAndPublished : public testing::TestWithParam<Tables> {
  protected:
   std::vector<std::string> command(const Arguments& more) const {
-    std::vector<std::string> out{tessera_path(), "train", "--config", config_,
-                                 "--nproc",      "2",     "--set",    "report.json=" + at("report.json")};
-    out.insert(out.end(), more.begin(), more.end());
-    return out;
+    return Arguments{tessera_path(), "train", "--config", config_,
+                     "--nproc",      "2",     "--set",    "report.json=" + at("report.json")} +
+           more;
   }
   // Saves seldom and publishes often.
   std::vector<std::string> both(std::vector<std::string> more = {}) const {

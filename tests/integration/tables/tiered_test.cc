@@ -204,17 +204,9 @@ TEST_F(TieredJobs, ABrokenDiskEndsTheJobAndNotItsCheckpoint) {
     const std::string name = reads ? "read" : "written", of = str_cat(name, with);
     const std::string disk = folder_.file(of), save = folder_.file("save_" + of);
     std::filesystem::create_directories(disk);
-    const std::vector<std::string> job{
-        "train",
-        "--config",
-        config_,
-        "--save",
-        save,
-        "--save-every",
-        "5",
-        "--resume",
-        "--set",
-        str_cat(R"(table_defaults.compute_kernel="key_value?cache_rows=400&io=threads&directory=)", disk, '"')};
+    const std::string kernel = "table_defaults.compute_kernel=\"key_value?cache_rows=400&io=threads&directory=";
+    const Arguments job = words(
+        str_cat("train --config ", config_, " --save ", save, " --save-every 5 --resume --set ", kernel, disk, '"'));
     std::vector<std::string> sound = job, command = job;
     sound.insert(sound.end(), {"--max-steps", "20"});
     ASSERT_EQ(run_tessera(sound).status, 0);
@@ -243,9 +235,8 @@ TEST_F(TieredJobs, ThePlannerPutsOnDiskWhatDoesNotFit) {
       "--set", "data.rows=[4000000, 3000, 40]",
       "--set", "planner.ssd_gib=100"};
   const auto plan = [&](const char* gib) {
-    std::vector<std::string> args{"plan", "--config", config_, "--world-size", "1", "--ddr-gib", gib};
-    args.insert(args.end(), both.begin(), both.end());
-    const std::string done = succeed(run_tessera(args));
+    const std::string done =
+        succeed(run_tessera(Arguments{"plan", "--config", config_, "--world-size", "1", "--ddr-gib", gib} + both));
     return done;
   };
   const std::string roomy = plan("8"), tight = plan("0.15");

@@ -113,11 +113,9 @@ TEST_F(VirtualTableJobs, ThePlannerPutsOnDiskWhatDoesNotFit) {
 // Bands of 10^12 ids, most of which have no whole row of a capacity of a few hundred.
 TEST_F(VirtualTableJobs, AreAsLargeAsTheirCapacityAndHaveTheDiskThatThereIs) {
   const auto plan = [&](const std::string& kernel, const Arguments& more) {
-    std::vector<std::string> args{"plan",         "--config", config_,
-                                  "--world-size", "1",        "--ddr-gib",
-                                  "0.1",          "--set",    str_cat("table_defaults.compute_kernel=\"", kernel, '"')};
-    args.insert(args.end(), more.begin(), more.end());
-    return run_tessera(args);
+    return run_tessera(Arguments{"plan", "--config", config_, "--world-size", "1", "--ddr-gib", "0.1", "--set",
+                                 str_cat("table_defaults.compute_kernel=\"", kernel, '"')} +
+                       more);
   };
   const std::string few = "ssd_virtual_table?capacity=500&cache_rows=300", many = "ssd_virtual_table?capacity=4000000";
   for (const std::string& kernel : {few, std::string("dynamic?capacity=500")}) {

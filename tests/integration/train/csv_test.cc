@@ -116,18 +116,10 @@ TEST(CsvJob, TrainsStreamsResumesQuantizesAndPredicts) {
   const TestDirectory folder;
   const std::string data = folder.write("clicks.csv", clicks(6000)), config = folder.write("job.toml", kJob);
   const std::string report = folder.file("report.json"), saved = folder.file("saved"), model = folder.file("model");
-  const auto train = [&](std::vector<std::string> more) {
-    std::vector<std::string> args = {"train",
-                                     "--config",
-                                     config,
-                                     "--set",
-                                     "data.path=" + data,
-                                     "--set",
-                                     "report.json=" + report,
-                                     "--set",
-                                     "data.buffer_mib=0.05"};
-    args.insert(args.end(), more.begin(), more.end());
-    succeed(run_tessera(args));
+  const auto train = [&](const Arguments& more) {
+    const Arguments args = Arguments{"train", "--config", config, "--set", "data.path=" + data} +
+                           Arguments{"--set", "report.json=" + report, "--set", "data.buffer_mib=0.05"} + more;
+    succeed(args);
     return nlohmann::json::parse(contents(report));
   };
   const auto losses = [](const nlohmann::json& of) { return of.at("losses").get<std::vector<double>>(); };
@@ -375,19 +367,18 @@ TEST(CsvJob, RanksWithOtherDataEnd) {
     const std::string port = str_cat(free_port());
     std::vector<std::unique_ptr<Program>> ranks;
     for (const int rank : {0, 1}) {
-      std::vector<std::string> command = {
-          tessera_path(), "train", "--config", config,
-          "--max-steps",  "3",     "--set",    "data.path=" + (rank == 0 ? first : second)};
-      command.insert(command.end(), more.begin(), more.end());
-      ranks.push_back(std::make_unique<Program>(command, [&port, rank] {
-        setenv("RANK", rank == 0 ? "0" : "1", 1);
-        setenv("WORLD_SIZE", "2", 1);
-        setenv("LOCAL_RANK", rank == 0 ? "0" : "1", 1);
-        setenv("LOCAL_WORLD_SIZE", "2", 1);
-        setenv("MASTER_ADDR", "127.0.0.1", 1);
-        setenv("MASTER_PORT", port.c_str(), 1);
-        setenv("TESSERA_JOB_TOKEN", "0123456789abcdef0123456789abcdef", 1);
-      }));
+      ranks.push_back(std::make_unique<Program>(Arguments{tessera_path(), "train", "--config", config, "--max-steps",
+                                                          "3", "--set", "data.path=" + (rank == 0 ? first : second)} +
+                                                    more,
+                                                [&port, rank] {
+                                                  setenv("RANK", rank == 0 ? "0" : "1", 1);
+                                                  setenv("WORLD_SIZE", "2", 1);
+                                                  setenv("LOCAL_RANK", rank == 0 ? "0" : "1", 1);
+                                                  setenv("LOCAL_WORLD_SIZE", "2", 1);
+                                                  setenv("MASTER_ADDR", "127.0.0.1", 1);
+                                                  setenv("MASTER_PORT", port.c_str(), 1);
+                                                  setenv("TESSERA_JOB_TOKEN", "0123456789abcdef0123456789abcdef", 1);
+                                                }));
     }
     std::vector<Finished> done;
     for (const auto& rank : ranks) {

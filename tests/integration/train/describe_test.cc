@@ -24,9 +24,8 @@ class Describe : public testing::Test {
   std::map<std::string, ColumnConfig> describe(const std::string& name, const std::string& text,
                                                const Arguments& more = {}) {
     std::filesystem::remove(file("job.toml"));
-    std::vector<std::string> command = {"data", "describe", folder_.write(name, text), "--output", file("job.toml")};
-    command.insert(command.end(), more.begin(), more.end());
-    const Finished done = run_tessera(command);
+    const Finished done =
+        run_tessera(Arguments{"data", "describe", folder_.write(name, text), "--output", file("job.toml")} + more);
     EXPECT_EQ(done.status, 0) << done.output;
     if (done.status != 0) return {};
     job_ = contents(file("job.toml"));
@@ -270,9 +269,7 @@ TEST_F(Describe, AnotherLabelMayBeTakenAsAFeature) {
 
 TEST_F(Describe, LabelsInTextsAreSaid) {
   const auto says = [&](const std::string& text, const Arguments& more = {}) {
-    std::vector<std::string> command = {"data", "describe", folder_.write("a.csv", text)};
-    command.insert(command.end(), more.begin(), more.end());
-    return test::refused(run_tessera(command));
+    return test::refused(run_tessera(Arguments{"data", "describe", folder_.write("a.csv", text)} + more));
   };
   std::string words = "user,click,grade,price\n";
   for (int i = 0; i < 400; ++i)

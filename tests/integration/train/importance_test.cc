@@ -88,9 +88,7 @@ TEST_F(ModelImportance, CheckpointsAnswerAsFloatModelsDo) {
 
 TEST_F(ModelImportance, WrongUses) {
   const auto refused = [&](const Arguments& more, const char* sentence) {
-    Arguments command = {"predict", "--model", file("model"), "--data", data_};
-    command.insert(command.end(), more.begin(), more.end());
-    expect_refused(command, HasSubstr(sentence));
+    expect_refused(Arguments{"predict", "--model", file("model"), "--data", data_} + more, HasSubstr(sentence));
   };
   refused({"--importance", "2", "--metric", "acu"}, "there is no metric \"acu\"; the nearest is \"auc\"");
   refused({"--importance", "2", "--metric", "calibration"}, "take logloss");

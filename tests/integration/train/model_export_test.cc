@@ -24,10 +24,9 @@ class ModelExport : public testing::Test {
   // A checkpoint of one step of a preset.
   std::string trained(const std::string& preset, const Arguments& more = {}) {
     const std::string job = folder_.write(preset + ".toml", succeed({"model", "new", preset}));
-    Arguments command = {
-        "train", "--config", job, "--save", file(preset), "--set", "data.samples=256", "--set", "data.test_samples=64"};
-    command.insert(command.end(), more.begin(), more.end());
-    succeed(command);
+    succeed(Arguments{"train", "--config", job, "--save", file(preset), "--set", "data.samples=256", "--set",
+                      "data.test_samples=64"} +
+            more);
     return file(preset);
   }
   std::string file(const std::string& name) const { return folder_.file(name); }
@@ -112,9 +111,7 @@ data = {reader = "csv", batch = 8, path = ")",
   for (const char* item : {",1,", ",2,", ",3,"}) EXPECT_THAT(found, HasSubstr(item));
   expect_refused(four, HasSubstr("--top-k 4 is more than the 3 items of user"));
   const auto refused = [&](const Arguments& more, const char* sentence) {
-    Arguments command = {"model", "export", saved};
-    command.insert(command.end(), more.begin(), more.end());
-    expect_refused(command, HasSubstr(sentence));
+    expect_refused(Arguments{"model", "export", saved} + more, HasSubstr(sentence));
   };
   refused({"--vectors", "usr", "--output", folder.file("w.npy")}, "there is no table \"usr\"; the nearest is \"user\"");
   refused({"--vectors", "user", "--output", folder.file("w.txt")}, "must end in .npy, .fvecs or .csv");
@@ -126,9 +123,7 @@ data = {reader = "csv", batch = 8, path = ")",
 TEST_F(ModelExport, RefusesWhatItCannotSay) {
   const std::string model = trained("two_tower");
   const auto refused = [&](const Arguments& more, const char* sentence) {
-    Arguments command = {"model", "export", model, "--onnx", file("r.onnx")};
-    command.insert(command.end(), more.begin(), more.end());
-    expect_refused(command, HasSubstr(sentence));
+    expect_refused(Arguments{"model", "export", model, "--onnx", file("r.onnx")} + more, HasSubstr(sentence));
     EXPECT_FALSE(std::filesystem::exists(file("r.onnx"))) << sentence;
   };
   refused({}, "layer \"softmax\" (sampled_softmax) cannot be written as ONNX: this type of layer has no translation");

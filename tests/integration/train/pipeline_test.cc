@@ -76,12 +76,12 @@ TEST_F(Pipeline, ALostRankEndsTheOthers) {
     Arguments args = base;
     args.insert(args.end(), {"--set", str_cat("job.pipeline=", pipeline)});
     const std::string config = folder_.write("job.toml", kConfig);
-    Arguments command = {
-        tessera_path(), "launch",  "-n",       "2",
-        "--",           "/bin/sh", "-c",       "if [ $RANK = 1 ]; then (sleep 3; kill -9 $$) & fi; exec \"$0\" \"$@\"",
-        tessera_path(), "train",   "--config", config};
-    command.insert(command.end(), args.begin(), args.end());
-    expect_refused(run_program(command, 60), AllOf(HasSubstr("rank 1"), Not(HasSubstr("training has ended"))));
+    expect_refused(run_program(Arguments{tessera_path(), "launch", "-n", "2", "--", "/bin/sh", "-c",
+                                         "if [ $RANK = 1 ]; then (sleep 3; kill -9 $$) & fi; exec \"$0\" \"$@\"",
+                                         tessera_path(), "train", "--config", config} +
+                                   args,
+                               60),
+                   AllOf(HasSubstr("rank 1"), Not(HasSubstr("training has ended"))));
   }
 }
 

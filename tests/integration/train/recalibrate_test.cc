@@ -53,9 +53,7 @@ class Recalibrate : public testing::Test {
   }
   std::string file(const std::string& name) const { return folder_.file(name); }
   std::vector<std::string> quantize(const std::string& to, const std::vector<std::string>& more) const {
-    std::vector<std::string> out = {"quantize", "--load", file("saved"), "--save", file(to), "--weights", "fp32"};
-    out.insert(out.end(), more.begin(), more.end());
-    return out;
+    return Arguments{"quantize", "--load", file("saved"), "--save", file(to), "--weights", "fp32"} + more;
   }
   // The scores of the first rows, which are u0, u7, u5, u3, u1, u8, u6, u4, u2.
   std::vector<double> scores(const std::string& model) const {

@@ -65,11 +65,8 @@ NamedTensors simple_deepfm_of(const std::string& before) {
 class TorchRecNames : public testing::Test {
  protected:
   Finished train(const std::string& preset, const Arguments& more) const {
-    std::vector<std::string> args = {"train", "--config", kPresets + preset + ".toml", "--set",
-                                     "report.json=" + report_};
-    args.insert(args.end(), kSmall.begin(), kSmall.end());
-    args.insert(args.end(), more.begin(), more.end());
-    return run_tessera(args);
+    return run_tessera(Arguments{"train", "--config", kPresets + preset + ".toml", "--set", "report.json=" + report_} +
+                       kSmall + more);
   }
   Finished quantize(const std::string& preset, const std::string& from) const {
     std::filesystem::remove_all(packed_);
@@ -128,16 +125,9 @@ TEST_F(TorchRecNames, AreThoseOfADlrm) {
   std::string job = contents(kPresets + "dlrm.toml");
   const size_t layers = job.find("\n[[layer]]");
   job.replace(layers, job.find("\n[table_defaults]") - layers, "");
-  std::vector<std::string> args = {"train",
-                                   "--config",
-                                   folder_.write("job.toml", job),
-                                   "--save",
-                                   folder_.file("saved"),
-                                   "--set",
-                                   "report.json=" + report_};
-  args.insert(args.end(), kSmall.begin(), kSmall.end());
-  const Finished dlrm = run_tessera(args);
-  ASSERT_EQ(dlrm.status, 0) << dlrm.output;
+  const Arguments args = Arguments{"train", "--config", folder_.write("job.toml", job), "--save"} +
+                         Arguments{folder_.file("saved"), "--set", "report.json=" + report_} + kSmall;
+  succeed(args);
   const double loss = test("logloss");
   const std::string begun = succeed(train("dlrm", {"--start", folder_.file("saved"), "--max-steps", "0"}));
   EXPECT_THAT(begun, HasSubstr("begins with 6 of 6 tables and 10 of 10 parameters"));
