@@ -66,9 +66,9 @@ class ServedHistories : public testing::Test, protected test::JobFile {
     write("events.csv", csv(0, events_.size()));
     write("job.toml", str_cat(kEventsJob, "[data]\npath = \"", file("events.csv"), "\"\nbatch = 16\nepochs = 2\n"));
     succeed(train(1, {"--save", file("saved")}));
-    succeed(test::run_tessera({"quantize", "--load", file("saved"), "--save", file("model"), "--weights", "fp32"}));
-    succeed(test::run_tessera({"predict", "--model", file("model"), "--data", file("events.csv"), "--format", "jsonl",
-                               "--output", file("scores.jsonl")}));
+    succeed({"quantize", "--load", file("saved"), "--save", file("model"), "--weights", "fp32"});
+    succeed({"predict", "--model", file("model"), "--data", file("events.csv"), "--format", "jsonl", "--output",
+             file("scores.jsonl")});
     std::ifstream scores(file("scores.jsonl"));
     for (std::string line; std::getline(scores, line);) scores_.push_back(json::parse(line).at("score").get<double>());
     EXPECT_EQ(scores_.size(), events_.size());

@@ -98,8 +98,8 @@ class Asking {
 class OnlineProgram : public testing::Test {
  protected:
   void publish() {
-    succeed(run_tessera({"train", "--config", folder_.write("job.toml", kOnlineJob), "--nproc", "2", "--publish",
-                         published_, "--every", "3steps", "--save", folder_.file("saved")}));
+    succeed({"train", "--config", folder_.write("job.toml", kOnlineJob), "--nproc", "2", "--publish", published_,
+             "--every", "3steps", "--save", folder_.file("saved")});
   }
   const TestDirectory folder_;
   const std::string published_ = folder_.file("published");

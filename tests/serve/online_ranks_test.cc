@@ -33,9 +33,8 @@ constexpr int64_t kVersions = 7;
 class OnlineRanks : public testing::Test {
  protected:
   void SetUp() override {
-    const auto done = test::run_tessera(
-        {"train", "--config", folder_.write("job.toml", kOnlineJob), "--publish", published_, "--every", "3steps"});
-    ASSERT_EQ(done.status, 0) << done.output;
+    test::succeed(test::run_tessera(
+        {"train", "--config", folder_.write("job.toml", kOnlineJob), "--publish", published_, "--every", "3steps"}));
     for (int64_t n = 1; n <= kVersions; ++n) {
       const auto kind = n == 1 ? Publication::kBase : Publication::kDelta;
       versions_.push_back(publishing::read_publication(published_, kind, n).hash);
@@ -165,9 +164,8 @@ TEST_F(OnlineRanks, AGapAndAnotherChainAreRefused) {
   ASSERT_TRUE(says(server, "delta-3.json is missing, but publication 4 exists")) << server.output();
   // Rank 1 has another run's file with that number, of the same job and therefore of the same tables.
   const std::string other = folder_.file("other");
-  const auto done = test::run_tessera({"train", "--config", folder_.file("job.toml"), "--set", "data.samples=256",
-                                       "--publish", other, "--every", "3steps"});
-  ASSERT_EQ(done.status, 0) << done.output;
+  test::succeed({"train", "--config", folder_.file("job.toml"), "--set", "data.samples=256", "--publish", other,
+                 "--every", "3steps"});
   copy_publication(other, directory_of("1"), Publication::kDelta, 3);
   copy_publication(published_, directory_of("0"), Publication::kDelta, 3);
   ASSERT_TRUE(says(server, "rank 1: " + directory_of("1") + "/delta-3.json belongs to another chain"))

@@ -176,7 +176,7 @@ TEST(ServeProgram, WrongUseIsOneSentence) {
     EXPECT_THAT(f.output, HasSubstr(sentence));
     EXPECT_EQ(std::count(f.output.begin(), f.output.end(), '\n'), 1) << f.output;
   }
-  EXPECT_THAT(succeed(test::run_tessera({"serve", "--help"})), HasSubstr("--max-wait-us"));
+  EXPECT_THAT(succeed({"serve", "--help"}), HasSubstr("--max-wait-us"));
 }
 
 TEST(ServeProgram, SeveralModelsBehindAToken) {

@@ -58,10 +58,9 @@ class TwoTowers : public testing::Test {
   void train() const {
     const auto job = run_tessera({"model", "new", "two_tower"});
     ASSERT_EQ(job.status, 0) << job.output;
-    succeed(run_tessera({"train", "--config", folder_.write("job.toml", job.output), "--set",
-                         "data.rows=[2000,500,100,300,50,10]", "--set", "data.samples=6000", "--set",
-                         "data.test_samples=500", "--save", folder_.file("saved")}));
-    succeed(run_tessera({"quantize", "--load", folder_.file("saved"), "--save", model_, "--weights", "fp16"}));
+    succeed({"train", "--config", folder_.write("job.toml", job.output), "--set", "data.rows=[2000,500,100,300,50,10]",
+             "--set", "data.samples=6000", "--set", "data.test_samples=500", "--save", folder_.file("saved")});
+    succeed({"quantize", "--load", folder_.file("saved"), "--save", model_, "--weights", "fp16"});
   }
   // Prepared rows: user k is (k, k % 500, k % 100), item i is (i, i % 50, i % 10).
   std::string rows(const char* name, size_t count, bool users) const {

@@ -222,9 +222,9 @@ TEST(CsvJob, AConfigFromAPipeIsForAllRanks) {
   const std::string train = "\"$0\" train --nproc 2 --config ";
   for (const std::string& command : {"cat \"$1\" | " + train + "/dev/stdin", train + "<(cat \"$1\")",
                                      "mkfifo \"$2\"; cat \"$1\" > \"$2\" & " + train + "\"$2\""}) {
-    const Finished done = run_program({"/bin/bash", "-c", command, tessera_path(), job, folder.file("fifo")}, 60);
-    EXPECT_EQ(done.status, 0) << command << done.output;
-    EXPECT_THAT(done.output, HasSubstr("dlrm on clicks.csv: ")) << command;
+    const std::string done =
+        succeed(run_program({"/bin/bash", "-c", command, tessera_path(), job, folder.file("fifo")}, 60));
+    EXPECT_THAT(done, HasSubstr("dlrm on clicks.csv: ")) << command;
   }
   expect_refused(run_program({"/bin/sh", "-c", ": | " + train + "/dev/stdin", tessera_path()}, 60),
                  HasSubstr("/dev/stdin is empty"));

@@ -124,8 +124,7 @@ TEST_F(GraphModels, ArePackedAndAsked) {
   succeed({"predict", "--model", model, "--data", samples, "--output", scores});
   EXPECT_THAT(contents(scores), AllOf(testing::StartsWith("row,click_label,click,helper_label,helper\n0,1,0."),
                                       testing::Not(HasSubstr("nan"))));
-  const Finished again = run_tessera({"quantize", "--load", checkpoint, "--save", folder_.file("small")});
-  EXPECT_EQ(again.status, 0) << again.output << "without a config the checkpoint says all";
+  succeed({"quantize", "--load", checkpoint, "--save", folder_.file("small")});  // the checkpoint says all
 }
 
 // The label is given by the name of its column, and tables by theirs.
