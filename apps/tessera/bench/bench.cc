@@ -33,9 +33,31 @@ bool parse(Options& options, const std::vector<std::string>& args, CommonOptions
   add_session("round-per-line", "run and print one round for each line read from standard input");
   options.add(of_session);
   if (!parse_options(args, options)) return false;
-  if (common->rounds < 1) throw UsageError("--rounds must be at least 1");
-  if (common->threads < 1) throw UsageError("--threads must be at least 1");
+  require_range({{"--rounds", common->rounds}, {"--threads", common->threads}});
   return true;
+}
+
+void require_range(std::initializer_list<std::pair<const char*, int64_t>> options, int64_t most) {
+  for (const auto& [name, value] : options) {
+    if (value >= 1 && value <= most) continue;
+    const std::string bound = most == std::numeric_limits<int64_t>::max() ? "" : str_cat(", and at most ", most);
+    throw UsageError(str_cat(name, " must be at least 1", bound));
+  }
+}
+
+void run_rounds(const CommonOptions& common, const std::function<void()>& round, const std::function<void()>& print) {
+  Rounds rounds(common);
+  while (rounds.next()) {
+    round();
+    if (rounds.print_each()) print();
+  }
+  if (!rounds.print_each()) print();
+}
+
+double largest_over_ranks(const ProcessGroup& group, double mine) {
+  const Tensor value = Tensor::scalar(mine);
+  if (group.world_size() > 1) group.all_reduce(value, ReduceOp::kMax, "bench").wait();
+  return value.item();
 }
 
 std::vector<std::string> text_list(const std::string& option, const std::string& text) {

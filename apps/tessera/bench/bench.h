@@ -3,15 +3,16 @@
 //   Options options("bench NAME", "[OPTIONS]");
 //   options.add_options()("bytes", po::value(&bytes)->default_value(4096), "what it is, with its unit");
 //   if (!parse(options, args, &common)) return {};  // --help
-//   Rounds rounds(common);
 //   Report report(common);
-//   while (rounds.next()) { for each backend: time it once, keep the sample; if (rounds.print_each()) report.line(...);
-//   } if (!rounds.print_each()) report.line(... with percentiles(samples));
+//   run_rounds(common, [&] { for each backend: time it once, keep the sample },
+//              [&] { report.line(... with percentiles(samples)); forget the samples });
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/report/lines.h"
@@ -64,6 +65,10 @@ BenchRun bench_scale(const std::vector<std::string>& args, const CommonOptions& 
 // and rounds or threads below 1.
 bool parse(Options& options, const std::vector<std::string>& args, CommonOptions* common);
 
+// Throws UsageError that names an option whose value is less than 1 or more than `most`.
+void require_range(std::initializer_list<std::pair<const char*, int64_t>> options,
+                   int64_t most = std::numeric_limits<int64_t>::max());
+
 // Splits "a,b,c". Throws UsageError that names `option` for an empty list or item.
 std::vector<std::string> text_list(const std::string& option, const std::string& text);
 // Throws UsageError if `join` is no value of --join, which is that of comm.join_exchanges.
@@ -93,6 +98,13 @@ class Rounds {
   CommonOptions common_;
   int done_ = 0;
 };
+
+// Runs `round` in every round. Runs `print` after each round if their results are printed one by one, otherwise at the
+// end.
+void run_rounds(const CommonOptions& common, const std::function<void()>& round, const std::function<void()>& print);
+
+// The largest value over all ranks.
+double largest_over_ranks(const ProcessGroup& group, double mine);
 
 // Prints each line at once (bench/report/lines.h defines its fields): as JSON, or as a row of a table. The table
 // repeats its header whenever the columns change. Lines are also kept in the session's record.

@@ -42,12 +42,8 @@ bool parse_infer(const std::vector<std::string>& args, InferBench* b) {
   add("dtype", po::value(&dtypes)->default_value("int8,int4"), "row formats: int8, int4, int2, fp16, fp32, fp8");
   add("kernel", po::value(&b->kernel)->default_value(b->kernel), "kernel plugin");
   if (!parse(options, args, &b->common)) return false;
-  for (const auto& [name, value] : {std::pair<const char*, int64_t>{"--tables", b->tables},
-                                    {"--rows", b->rows},
-                                    {"--dim", b->dim},
-                                    {"--pooling", b->pooling}}) {
-    if (value < 1 || value > INT32_MAX) throw UsageError(str_cat(name, " must be at least 1, and at most 2147483647"));
-  }
+  require_range({{"--tables", b->tables}, {"--rows", b->rows}, {"--dim", b->dim}, {"--pooling", b->pooling}},
+                INT32_MAX);
   b->batches = integer_list("--batch", batches, 1);
   for (const std::string& dtype : text_list("--dtype", dtypes)) {
     try {
@@ -184,19 +180,16 @@ int run_infer(const InferBench& b) {
       s.samples.clear();
     }
   }
-  Rounds rounds(b.common);
   Report report(b.common);
-  while (rounds.next()) {
+  const auto round = [&] {
+    for (InferSubject& s : subjects) s.round();
+  };
+  run_rounds(b.common, round, [&] {
     for (InferSubject& s : subjects) {
-      s.round();
-      if (!rounds.print_each()) continue;
       report.line(result_line(b, s));
       s.samples.clear();
     }
-  }
-  if (!rounds.print_each()) {
-    for (const InferSubject& s : subjects) report.line(result_line(b, s));
-  }
+  });
   return std::all_of(subjects.begin(), subjects.end(), [](const InferSubject& s) { return s.verified; }) ? 0 : 1;
 }
 

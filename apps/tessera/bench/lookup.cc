@@ -77,14 +77,8 @@ void refuse_what_does_not_fit(const Runtime& runtime, const LookupBench& b) {
 }
 
 void check_positive(const LookupShape& s) {
-  for (const auto& [name, value] : {std::pair<const char*, int64_t>{"--tables", s.tables},
-                                    {"--rows", s.rows},
-                                    {"--dim", s.dim},
-                                    {"--batch", s.batch},
-                                    {"--pooling", s.pooling},
-                                    {"--batches", s.batches}}) {
-    if (value < 1) throw UsageError(str_cat(name, " must be at least 1"));
-  }
+  require_range({{"--tables", s.tables}, {"--rows", s.rows}, {"--dim", s.dim}, {"--batch", s.batch}});
+  require_range({{"--pooling", s.pooling}, {"--batches", s.batches}});
   const double ids = static_cast<double>(s.tables) * static_cast<double>(s.batch) * static_cast<double>(s.pooling);
   if (ids > 1e9 || s.tables > 1000000) {
     throw UsageError(str_cat("a batch of ", ids, " ids for ", s.tables,

@@ -34,12 +34,8 @@ bool parse_moves(const std::vector<std::string>& args, MovesBench* b) {
   add("arrivals", po::value(&b->arrivals)->default_value(b->arrivals),
       "rows that come back for a bag, one from each rank that has rows of its table");
   if (!parse(options, args, &b->common)) return false;
-  for (const auto& [name, value] : {std::pair<const char*, int64_t>{"--tables", b->tables},
-                                    {"--dim", b->dim},
-                                    {"--batch", b->batch},
-                                    {"--arrivals", b->arrivals}}) {
-    if (value < 1 || value > 1 << 20) throw UsageError(str_cat(name, " must be at least 1, and at most 1048576"));
-  }
+  require_range({{"--tables", b->tables}, {"--dim", b->dim}, {"--batch", b->batch}, {"--arrivals", b->arrivals}},
+                1 << 20);
   return true;
 }
 
@@ -145,17 +141,13 @@ int run_moves(const MovesBench& b) {
     subjects.push_back({"combine", threads, combine, combined});
     subjects.push_back({"split", threads, split, divided});
   }
-  Rounds rounds(b.common);
   Report report(b.common);
-  while (rounds.next()) {
-    for (MovesSubject& s : subjects) {
-      s.round();
-      if (rounds.print_each()) report.line(moves_line(b, rows, s));
-    }
-  }
-  if (!rounds.print_each()) {
+  const auto round = [&] {
+    for (MovesSubject& s : subjects) s.round();
+  };
+  run_rounds(b.common, round, [&] {
     for (MovesSubject& s : subjects) report.line(moves_line(b, rows, s));
-  }
+  });
   return std::all_of(subjects.begin(), subjects.end(), [](const MovesSubject& s) { return s.verified; }) ? 0 : 1;
 }
 

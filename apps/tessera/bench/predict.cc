@@ -165,9 +165,7 @@ std::string run_mix(const PredictBench& b, const Mix& m, const Machine& machine,
         each.push_back(watch.us());
       }
       subjects[i].trainer->take_losses();
-      const Tensor us = Tensor::scalar(median_of(std::move(each)));
-      if (ranks > 1) group->all_reduce(us, ReduceOp::kMax, "round").wait();
-      subjects[i].us.push_back(us.item());
+      subjects[i].us.push_back(largest_over_ranks(*group, median_of(std::move(each))));
     }
   }
   json lines = json::array();

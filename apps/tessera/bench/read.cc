@@ -91,19 +91,18 @@ int run_read(const ReadBench& b) {
     seconds.clear();
     used.clear();
   };
-  Rounds rounds(b.common);
   BatchReader reader(data.train, {.batch = config.data.batch, .shuffle = config.data.shuffle});
-  for (int64_t epoch = 0; rounds.next(); ++epoch) {
+  int64_t epoch = 0;
+  const auto round = [&] {
     const Stopwatch watch;
     const double before = used_by_us();
     ids = 0;
-    reader.start_epoch(epoch);
+    reader.start_epoch(epoch++);
     for (Batch batch; reader.next(batch);) ids += batch.sparse.values().numel();
     seconds.push_back(watch.us() / 1e6);
     used.push_back(used_by_us() - before);
-    if (rounds.print_each()) print();
-  }
-  if (!rounds.print_each()) print();
+  };
+  run_rounds(b.common, round, print);
   return 0;
 }
 

@@ -143,12 +143,7 @@ class SaveSubject {
   }
 
  private:
-  // The largest value over all ranks.
-  double largest(double mine) const {
-    const Tensor value = Tensor::scalar(mine);
-    if (b_.nproc > 1) group_->all_reduce(value, ReduceOp::kMax, "bench").wait();
-    return value.item();
-  }
+  double largest(double mine) const { return largest_over_ranks(*group_, mine); }
   // Mean time of a step; runs at least one step, and more while `more` asks for some.
   template <class More>
   double steps(const More& more) {
@@ -201,8 +196,8 @@ BenchRun bench_save(const std::vector<std::string>& args, const CommonOptions& c
   add("steps", po::value(&b.steps)->default_value(b.steps), "steps of a round in which nothing is saved");
   add("dir", po::value(&b.directory)->default_value(b.directory), "folder to save to, and so the disk");
   if (!parse(options, args, &b.common)) return {};
-  if (b.workload.tables < 1 || b.workload.dim < 1 || b.workload.batch < 1 || b.steps < 1)
-    throw UsageError("--tables, --dim, --batch and --steps must be at least 1");
+  const ShardedWorkload& w = b.workload;
+  require_range({{"--tables", w.tables}, {"--dim", w.dim}, {"--batch", w.batch}, {"--steps", b.steps}});
   b.nproc = bench_ranks(b.nproc, 1);
   return [b] {
     run_bench(b.nproc, b.common.deadline_s(3600), [&](const RankEnvironment& where) { run_save_rank(b, where); });

@@ -32,13 +32,8 @@ bool parse_search(const std::vector<std::string>& args, SearchBench* b) {
   add("batch", po::value(&b->batch)->default_value(b->batch), "queries of a search");
   add("top-k", po::value(&b->top_k)->default_value(b->top_k), "items that each query finds");
   if (!parse(options, args, &b->common)) return false;
-  for (const auto& [name, value] : {std::pair<const char*, int64_t>{"--items", b->items},
-                                    {"--dim", b->dim},
-                                    {"--batch", b->batch},
-                                    {"--top-k", b->top_k}}) {
-    if (value < 1 || value > retrieval::ItemIndex::kMostItems)
-      throw UsageError(str_cat(name, " must be at least 1, and at most ", retrieval::ItemIndex::kMostItems));
-  }
+  require_range({{"--items", b->items}, {"--dim", b->dim}, {"--batch", b->batch}, {"--top-k", b->top_k}},
+                retrieval::ItemIndex::kMostItems);
   if (b->top_k > b->items) throw UsageError("--top-k is more than --items");
   return true;
 }
@@ -89,17 +84,15 @@ int run_search(const SearchBench& b) {
     }
     if (b.common.round_per_line) searched.clear(), read.clear();
   };
-  Rounds rounds(b.common);
-  while (rounds.next()) {
+  const auto round = [&] {
     const double begin = processor_us();
     index.search(queries, b.top_k, scratch, items, scores);
     const double between = processor_us();
     kept += read_once(vectors);
     searched.push_back(between - begin);
     read.push_back(processor_us() - between);
-    if (rounds.print_each()) lines();
-  }
-  if (!rounds.print_each()) lines();
+  };
+  run_rounds(b.common, round, lines);
   bool right = kept != 1;
   for (size_t i = 0; i < items.size(); ++i) {
     const auto query = queries.begin() + static_cast<int64_t>(i) / b.top_k * b.dim;

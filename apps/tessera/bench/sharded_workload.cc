@@ -59,11 +59,7 @@ bool parse(Options& options, const std::vector<std::string>& args, ShardedBench*
       "steps per round. --dim, --batch, --backend, --sharding and --kernel take several values, separated by "
       "commas, and all combinations are compared");
   if (!parse(options, args, &b->common)) return false;
-  const std::pair<const char*, int64_t> least_one[] = {
-      {"--tables", w.tables}, {"--pooling", w.pooling}, {"--steps", b->steps_per_round}};
-  for (const auto& [name, value] : least_one) {
-    if (value < 1) throw UsageError(str_cat(name, " must be at least 1"));
-  }
+  require_range({{"--tables", w.tables}, {"--pooling", w.pooling}, {"--steps", b->steps_per_round}});
   b->nproc = bench_ranks(b->nproc, 1);
   workload_tables(w);      // throws for invalid --rows here instead of in every rank
   (void)alternatives(*b);  // throws for lists with an empty item

@@ -114,7 +114,6 @@ int run_start(const StartBench& b) {
   std::vector<std::string> train = {"train", "--config", folder.file("job.toml"), "--max-steps", "1"};
   if (b.model != "dlrm") train.insert(train.end(), {"--model", b.model});
   std::vector<double> firsts, wholes, floors;
-  Rounds rounds(b.common);
   Report report(b.common);
   const auto print = [&] {
     Line line{{"bench", "start"}, {"T", b.tables}, {"E", b.rows},
@@ -128,7 +127,7 @@ int run_start(const StartBench& b) {
     wholes.clear();
     floors.clear();
   };
-  while (rounds.next()) {
+  const auto round = [&] {
     const Stopwatch watch;
     run_self(train, folder.file("log"), b.timeout_s);
     wholes.push_back(watch.us() / 1e6);
@@ -137,9 +136,8 @@ int run_start(const StartBench& b) {
     const Stopwatch program;
     run_self({"plugins"}, folder.file("log"), b.timeout_s);
     floors.push_back(program.us() / 1e6 + touched(b));
-    if (rounds.print_each()) print();
-  }
-  if (!rounds.print_each()) print();
+  };
+  run_rounds(b.common, round, print);
   return 0;
 }
 
@@ -161,12 +159,7 @@ BenchRun bench_start(const std::vector<std::string>& args, const CommonOptions& 
       "the model, one of `tessera model new --list`; dlrm has a product for each pair of tables");
   add("timeout", po::value(&b.timeout_s)->default_value(b.timeout_s), "deadline of one process in seconds");
   if (!parse(options, args, &b.common)) return {};
-  for (const auto& [name, value] : {std::pair<const char*, int64_t>{"--tables", b.tables},
-                                    {"--rows", b.rows},
-                                    {"--dim", b.dim},
-                                    {"--batch", b.batch}}) {
-    if (value < 1) throw UsageError(str_cat(name, " must be at least 1"));
-  }
+  require_range({{"--tables", b.tables}, {"--rows", b.rows}, {"--dim", b.dim}, {"--batch", b.batch}});
   if (!(b.timeout_s > 0)) throw UsageError("--timeout must be more than 0 seconds");
   return [b] { return run_start(b); };
 }

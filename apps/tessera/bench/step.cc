@@ -55,12 +55,6 @@ class BareExchange {
   Tensor copied_, copy_;
 };
 
-double largest_over_ranks(const ProcessGroup& group, double value) {
-  const Tensor t = Tensor::scalar(value);
-  if (group.world_size() > 1) group.all_reduce(t, ReduceOp::kMax, "bench").wait();
-  return t.item();
-}
-
 // The subject of one result line: one sharder, transport, kernel and optimizer.
 class StepSubject {
  public:

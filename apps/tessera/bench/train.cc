@@ -96,9 +96,7 @@ class TrainSubject {
     const Stopwatch watch;
     for (int i = 0; i < b_.steps_per_round; ++i) trainer_->step(next_batch());
     trainer_->take_losses();
-    const Tensor us = Tensor::scalar(watch.us() / b_.steps_per_round);
-    if (b_.nproc > 1) group_->all_reduce(us, ReduceOp::kMax, "bench").wait();
-    steps_.push_back(us.item());
+    steps_.push_back(largest_over_ranks(*group_, watch.us() / b_.steps_per_round));
     double dense = 0;
     for (const auto& [name, seconds] : trainer_->stages()) {
       const double stage_us = 1e6 * seconds / b_.steps_per_round;

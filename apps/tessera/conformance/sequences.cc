@@ -212,29 +212,17 @@ void action_encoder_op(CaseContext& c) {
 // A net whose samples have one row each.
 SequenceNet net_of_rows(CaseContext& c) { return {c, equal_offsets(input_of(c, "x").size(0), 1)}; }
 
-void swish_layer_norm_op(CaseContext& c) {
+// The op of layers over such rows, with the option eps.
+template <Node (*make)(SequenceNet&, const Node&, double)>
+void rows_op(CaseContext& c) {
   SequenceNet net = net_of_rows(c);
   const Node x = net.sequence(input_of(c, "x"));
-  net.check({{"out", swish_norm(net, x, "", options_of(c).at("eps").get<double>())}}, {{"x", x}});
+  net.check({{"out", make(net, x, options_of(c).at("eps").get<double>())}}, {{"x", x}});
 }
-
-void swish_mlp_op(CaseContext& c) {
-  SequenceNet net = net_of_rows(c);
-  const Node x = net.sequence(input_of(c, "x"));
-  net.check({{"out", swish_mlp(net, x, "", options_of(c).at("eps").get<double>())}}, {{"x", x}});
-}
-
-void l2_norm_op(CaseContext& c) {
-  SequenceNet net = net_of_rows(c);
-  const Node x = net.sequence(input_of(c, "x"));
-  net.check({{"out", net.layer("l2_norm", {{"eps", options_of(c).at("eps")}}, {x})}}, {{"x", x}});
-}
-
-void layer_norm_op(CaseContext& c) {
-  SequenceNet net = net_of_rows(c);
-  const Node x = net.sequence(input_of(c, "x"));
-  net.check({{"out", net.norm(x, "", options_of(c).at("eps").get<double>())}}, {{"x", x}});
-}
+Node swish_layer_norm(SequenceNet& net, const Node& x, double eps) { return swish_norm(net, x, "", eps); }
+Node swish_layers(SequenceNet& net, const Node& x, double eps) { return swish_mlp(net, x, "", eps); }
+Node l2_norm(SequenceNet& net, const Node& x, double eps) { return net.layer("l2_norm", {{"eps", eps}}, {x}); }
+Node layer_norm(SequenceNet& net, const Node& x, double eps) { return net.norm(x, "", eps); }
 
 void timestamp_norm_op(CaseContext& c) {
   const json& o = options_of(c);
@@ -412,10 +400,10 @@ OpTable sequence_ops() {
                  {"stu_stack", stu_layer_op},
                  {"add_timestamp_positions", add_timestamp_positions_op},
                  {"action_encoder", action_encoder_op},
-                 {"swish_layer_norm", swish_layer_norm_op},
-                 {"swish_mlp", swish_mlp_op},
-                 {"l2_norm_postprocessor", l2_norm_op},
-                 {"layer_norm_postprocessor", layer_norm_op},
+                 {"swish_layer_norm", rows_op<swish_layer_norm>},
+                 {"swish_mlp", rows_op<swish_layers>},
+                 {"l2_norm_postprocessor", rows_op<l2_norm>},
+                 {"layer_norm_postprocessor", rows_op<layer_norm>},
                  {"timestamp_layer_norm_postprocessor", timestamp_norm_op},
                  {"hour_of_day", hour_of_day_op},
                  {"concat_2d_jagged", concat_op},
