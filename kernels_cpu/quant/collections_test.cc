@@ -5,6 +5,7 @@
 #include <cmath>
 #include <thread>
 
+#include "config/test_refusal.h"
 #include "tessera/embedding_modules.h"
 #include "tessera/quantization.h"
 #include "tessera/runtime.h"
@@ -12,6 +13,7 @@
 namespace tessera {
 namespace {
 
+using test::refusal;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -19,16 +21,6 @@ using testing::HasSubstr;
 const Runtime& runtime() {
   static const Runtime made({.plugin_path = {TESSERA_PLUGINS}, .default_path = false});
   return made;
-}
-
-template <class Call>
-std::string refusal(const Call& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "nothing was refused";
 }
 
 EmbeddingBagConfig config(const std::string& name, int64_t rows, int64_t dim, std::vector<std::string> features,

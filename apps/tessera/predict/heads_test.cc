@@ -9,15 +9,16 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <sstream>
 
+#include "config/test_refusal.h"
 #include "predict/score_writer.h"
 #include "tessera/error.h"
 
 namespace tessera::cli {
 namespace {
 
+using test::refusal;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -40,15 +41,6 @@ std::vector<int> labels_of(const ModelDescription& model, const Dataset& data) {
   for (const AskedHead& head : asked_heads(model, asked_outputs(model), data))
     out.push_back(head.label ? static_cast<int>(*head.label) : -1);
   return out;
-}
-
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "accepted";
 }
 
 TEST(AskedHeads, AreThoseThatAreNamed) {

@@ -196,7 +196,7 @@ TEST(Checkpoint, OfLargeTablesHasFilesAndAnIndex) {
   std::string damaged = read_file(where + "model-00002-of-00002.safetensors");
   damaged[damaged.size() / 2] ^= 1;
   write_file(where + "model-00002-of-00002.safetensors", damaged);
-  EXPECT_THAT(error_of([&] { make(options).load(dir.file("c")); }).first,
+  EXPECT_THAT(failure_of([&] { make(options).load(dir.file("c")); }).first,
               HasSubstr("model-00002-of-00002.safetensors is damaged"));
   model.save(dir.file("c"));
   model.save(dir.file("c"));
@@ -258,7 +258,7 @@ TEST(CheckpointWriter, LeavesTheOneBeforeWhole) {
   {
     const LargestFile limit(1000);
     writer.start("bad");
-    failure = error_of([&] { writer.finish(); });
+    failure = failure_of([&] { writer.finish(); });
   }
   EXPECT_EQ(failure.second, Code::kResourceExhausted) << failure.first;
   EXPECT_THAT(failure.first, HasSubstr("save-2.saving/model.safetensors: File too large"));
@@ -274,7 +274,7 @@ TEST(CheckpointWriter, LeavesTheOneBeforeWhole) {
   weight.data<float>()[11] = std::numeric_limits<float>::infinity();
   model.bags().set_weight(held, weight);
   writer.start("apart");
-  EXPECT_THAT(error_of([&] { writer.finish(); }).first, HasSubstr("table \"film\" holds inf in row 1"));
+  EXPECT_THAT(failure_of([&] { writer.finish(); }).first, HasSubstr("table \"film\" holds inf in row 1"));
   EXPECT_EQ(make().load(dir.file("c")), "better");
 }
 
@@ -408,7 +408,7 @@ TEST(CheckpointWriter, KeepsWhatChangesAreOf) {
   EXPECT_EQ(find_checkpoints(dir.file("c"), *group).whole.size(), 2);
   fs::rename(dir.file("c/save-4"), dir.file("aside"));
   TestModel other = make(large_tables());
-  const auto [text, code] = error_of([&] { other.load(dir.file("c")); });
+  const auto [text, code] = failure_of([&] { other.load(dir.file("c")); });
   EXPECT_EQ(code, Code::kDataLoss);
   EXPECT_THAT(text, HasSubstr("save-5 has only the rows that changed since save-4, and "));
   EXPECT_THAT(text, HasSubstr("save-4 is not there: both are needed, next to each other"));
@@ -418,7 +418,7 @@ TEST(CheckpointWriter, KeepsWhatChangesAreOf) {
               testing::ElementsAre(testing::AllOf(HasSubstr("save-5"), HasSubstr("save-4 is not there"))));
   fs::create_directory(dir.file("c/save-4"));
   fs::copy(dir.file("c/save-5"), dir.file("c/save-4"));
-  EXPECT_THAT(error_of([&] { other.load(dir.file("c")); }).first, HasSubstr("save-4 is a different checkpoint"));
+  EXPECT_THAT(failure_of([&] { other.load(dir.file("c")); }).first, HasSubstr("save-4 is a different checkpoint"));
   fs::remove_all(dir.file("c/save-4"));
   // The writer notices it and begins with all rows.
   EXPECT_EQ(save(5, CheckpointRows::kChanged), Names({"save-6"}));
@@ -438,7 +438,7 @@ TEST(CheckpointWriter, BeginsWithAllRowsBehindAFailure) {
   {
     const LargestFile limit(1000);
     writer.start("bad");
-    EXPECT_EQ(error_of([&] { writer.finish(); }).second, Code::kResourceExhausted);
+    EXPECT_EQ(failure_of([&] { writer.finish(); }).second, Code::kResourceExhausted);
   }
   model.train(1, 2);
   writer.save("all", CheckpointRows::kChanged);
@@ -547,7 +547,7 @@ TEST(Checkpoint, RefusesWhatDoesNotFitAndChangesNothing) {
     TestModel model = make(options);
     model.train(0, 2);
     const std::string before = snapshot(model);
-    const auto [text, code] = error_of([&] { model.load(dir.file("c")); });
+    const auto [text, code] = failure_of([&] { model.load(dir.file("c")); });
     EXPECT_EQ(code, Code::kInvalidArgument) << c.sentence;
     EXPECT_THAT(text, HasSubstr(c.sentence));
     EXPECT_EQ(snapshot(model), before) << c.sentence;
@@ -556,7 +556,7 @@ TEST(Checkpoint, RefusesWhatDoesNotFitAndChangesNothing) {
   TestModelOptions less;
   less.tables.pop_back();
   less.tables[0].embedding_dim = 16;
-  EXPECT_EQ(error_of([&] { make(less).load(dir.file("c")); }).second, Code::kInvalidArgument);
+  EXPECT_EQ(failure_of([&] { make(less).load(dir.file("c")); }).second, Code::kInvalidArgument);
 }
 
 TEST(Checkpoint, NamesAParameterThatTheModelLacks) {
@@ -567,7 +567,7 @@ TEST(Checkpoint, NamesAParameterThatTheModelLacks) {
   o.tables.erase(o.tables.begin() + 3);
   o.tables[2].data_type = DType::kFloat16;
   TestModel model = make(o);
-  const std::string text = error_of([&] { model.load(dir.file("c")); }).first;
+  const std::string text = failure_of([&] { model.load(dir.file("c")); }).first;
   EXPECT_THAT(text, HasSubstr("parameter \"over_arch.model.1.weight\" is float32 [1, 32] in "));
 }
 
@@ -584,12 +584,12 @@ TEST(Checkpoint, RefusesDamageByName) {
     flipped[whole.size() - 20] ^= 4;
     for (const std::string& bad : {flipped, whole.substr(0, whole.size() - 9), std::string(), longer}) {
       write_file(path, bad);
-      const auto [text, code] = error_of([&] { other.load(dir.file("c")); });
+      const auto [text, code] = failure_of([&] { other.load(dir.file("c")); });
       EXPECT_EQ(code, Code::kDataLoss) << name << ", " << bad.size() << " of " << whole.size() << " bytes";
       EXPECT_THAT(text, HasSubstr(name));
     }
     fs::remove(path);
-    EXPECT_NE(error_of([&] { other.load(dir.file("c")); }).second, Code::kOk) << name;
+    EXPECT_NE(failure_of([&] { other.load(dir.file("c")); }).second, Code::kOk) << name;
     write_file(path, whole);
   }
   EXPECT_EQ(snapshot(other), before);
@@ -604,7 +604,7 @@ TEST(Checkpoint, RefusesANewerFormat) {
   auto manifest = nlohmann::ordered_json::parse(read_file(dir.file("c/save-1/checkpoint.json")));
   manifest["version"] = 4;
   write_file(dir.file("c/save-1/checkpoint.json"), manifest.dump());
-  const auto [text, code] = error_of([&] { model.load(dir.file("c")); });
+  const auto [text, code] = failure_of([&] { model.load(dir.file("c")); });
   EXPECT_EQ(code, Code::kUnimplemented);
   EXPECT_THAT(text, HasSubstr("checkpoint format 4"));
   manifest["version"] = 1;
@@ -612,18 +612,18 @@ TEST(Checkpoint, RefusesANewerFormat) {
   EXPECT_EQ(model.load(dir.file("c")), "{}") << "the one before had one file of each kind";
   manifest["content"]["progress"] = "somebody else's";
   write_file(dir.file("c/save-1/checkpoint.json"), manifest.dump());
-  EXPECT_EQ(error_of([&] { model.load(dir.file("c")); }).second, Code::kDataLoss);
+  EXPECT_EQ(failure_of([&] { model.load(dir.file("c")); }).second, Code::kDataLoss);
 }
 
 TEST(Checkpoint, FailsWhereItCannotWrite) {
   const TestDirectory dir;
   TestModel model = make();
   write_file(dir.file("file"), "x");
-  const auto [text, code] = error_of([&] { model.save(dir.file("file/c")); });
+  const auto [text, code] = failure_of([&] { model.save(dir.file("file/c")); });
   EXPECT_EQ(code, Code::kUnavailable);
   EXPECT_THAT(text, HasSubstr(dir.file("file")));
-  EXPECT_EQ(error_of([&] { model.load(dir.file("none")); }).second, Code::kNotFound);
-  EXPECT_EQ(error_of([&] { model.save(dir.file("c"), "\xff"); }).second, Code::kInvalidArgument);
+  EXPECT_EQ(failure_of([&] { model.load(dir.file("none")); }).second, Code::kNotFound);
+  EXPECT_EQ(failure_of([&] { model.save(dir.file("c"), "\xff"); }).second, Code::kInvalidArgument);
   EXPECT_FALSE(fs::exists(dir.file("c")));
 }
 
@@ -637,8 +637,8 @@ TEST(Checkpoint, TriesItsPlaceBeforeThereIsAnything) {
   check_target(model, dir.file("new/c"));
   EXPECT_FALSE(fs::exists(dir.file("new/c"))) << "it leaves nothing";
   write_file(dir.file("file"), "x");
-  EXPECT_EQ(error_of([&] { check_target(model, dir.file("file/c")); }).second, Code::kUnavailable);
-  EXPECT_EQ(error_of([&] { check_target(model, dir.file("")); }).second, Code::kAlreadyExists);
+  EXPECT_EQ(failure_of([&] { check_target(model, dir.file("file/c")); }).second, Code::kUnavailable);
+  EXPECT_EQ(failure_of([&] { check_target(model, dir.file("")); }).second, Code::kAlreadyExists);
   model.save(dir.file("c"));
   check_target(model, dir.file("c"));
   EXPECT_EQ(std::distance(fs::directory_iterator(dir.file("c")), fs::directory_iterator()), 1);
@@ -655,13 +655,13 @@ TEST(Checkpoint, HoldsNothingThatIsNoNumber) {
   const Tensor before = model.bags().weight(held), broken = before.clone();
   broken.data<float>()[3 * 8 + 2] = nan;
   model.bags().set_weight(held, broken);
-  auto [text, code] = error_of([&] { model.save(dir.file("c"), "bad"); });
+  auto [text, code] = failure_of([&] { model.save(dir.file("c"), "bad"); });
   EXPECT_EQ(code, Code::kFailedPrecondition);
   const int64_t row = model.bags().table_rows(held, 3, 1)[0];
   EXPECT_THAT(text, HasSubstr(str_cat("table \"film\" holds nan in row ", row, ":")));
   model.bags().set_weight(held, before);
   model.dense().data<float>()[1] = -inf;
-  std::tie(text, code) = error_of([&] { model.save(dir.file("c"), "bad"); });
+  std::tie(text, code) = failure_of([&] { model.save(dir.file("c"), "bad"); });
   EXPECT_THAT(text, HasSubstr("parameter \"over_arch.model.1.weight\" holds inf"));
   EXPECT_EQ(make().load(dir.file("c")), "good");
 }
@@ -694,7 +694,7 @@ TEST(Manifest, RefusesNumbersThatCannotBe) {
     const std::string content = changed["content"].dump();
     const uLong crc = ::crc32(0, reinterpret_cast<const unsigned char*>(content.data()), content.size());
     changed["crc32"] = hex_text(crc);
-    const auto [text, code] = error_of([&] { Manifest::from_json(changed.dump(), path); });
+    const auto [text, code] = failure_of([&] { Manifest::from_json(changed.dump(), path); });
     EXPECT_EQ(code, Code::kDataLoss) << where << " = " << value;
     EXPECT_THAT(text, HasSubstr(path + " is damaged: "));
     EXPECT_THAT(text, testing::Not(HasSubstr("checksum is wrong"))) << where;

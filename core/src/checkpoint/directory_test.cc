@@ -100,7 +100,7 @@ TEST(StagedCheckpoint, LeavesNothingWithoutCommit) {
 TEST(DirectoryLock, IsNotForTwoJobs) {
   const TestDirectory dir;
   const DirectoryLock first(dir.file("c"), "saves to");
-  const auto [text, code] = test::error_of([&] { StagedCheckpoint second(dir.file("c")); });
+  const auto [text, code] = test::failure_of([&] { StagedCheckpoint second(dir.file("c")); });
   EXPECT_EQ(code, Code::kUnavailable);
   EXPECT_THAT(text, testing::AllOf(HasSubstr("another job saves to " + first.directory()),
                                    HasSubstr(str_cat("process ", getpid(), " on ")), HasSubstr(" UTC (")));
@@ -128,7 +128,7 @@ TEST(DirectoryLock, IsTheOwnersAlone) {
   EXPECT_THAT(names(dir.file("c")), ElementsAre("save-1", "save-2", "save-3")) << "save-1 is being read";
   test::write_file(dir.file("other"), "mine");
   fs::create_symlink(dir.file("other"), dir.file("c/tessera.lock"));
-  EXPECT_THAT(test::error_of([&] { save(dir.file("c"), "newest"); }).first, HasSubstr("cannot open "));
+  EXPECT_THAT(test::failure_of([&] { save(dir.file("c"), "newest"); }).first, HasSubstr("cannot open "));
   EXPECT_EQ(read_file(dir.file("other")), "mine");
 }
 
@@ -161,7 +161,7 @@ TEST(StagedCheckpoint, RemovesNothingThatCannotBeRead) {
   EXPECT_TRUE(found.whole.empty() && found.broken.empty());
   EXPECT_THAT(found.unreadable, ElementsAre(HasSubstr("save-5"), HasSubstr("save-2")));
   EXPECT_THAT(found.older, ElementsAre(testing::EndsWith("/save-1")));
-  EXPECT_NE(test::error_of([&] { hold_checkpoint(target); }).second, Code::kNotFound) << "it is not passed over";
+  EXPECT_NE(test::failure_of([&] { hold_checkpoint(target); }).second, Code::kNotFound) << "it is not passed over";
 
   for (const char* name : {"save-2", "save-5"}) make_readable(target + "/" + name);
   std::string newer = read_file(target + "/save-5/" + kManifestFile);
@@ -225,7 +225,7 @@ TEST(StagedCheckpoint, AWholeOneThatWasNotRenamedIsNotLost) {
     StagedCheckpoint staged(target);
     fill(staged, "whole");
     fs::create_directories(target + "/save-1/of somebody else");
-    const auto [text, code] = test::error_of([&] { staged.commit(2); });
+    const auto [text, code] = test::failure_of([&] { staged.commit(2); });
     EXPECT_EQ(code, Code::kUnavailable);
     kept = fs::canonical(target).string() + "/save-1.saving";
     EXPECT_THAT(text, testing::AllOf(HasSubstr("cannot rename " + kept), HasSubstr("the checkpoint is complete")));
@@ -259,11 +259,12 @@ TEST(StagedCheckpoint, TouchesNoFilesOfOthers) {
   const TestDirectory dir;
   fs::create_directory(dir.file("photos"));
   test::write_file(dir.file("photos/cat.jpg"), "cat");
-  const auto [text, code] = test::error_of([&] { StagedCheckpoint staged(dir.file("photos")); });
+  const auto [text, code] = test::failure_of([&] { StagedCheckpoint staged(dir.file("photos")); });
   EXPECT_EQ(code, Code::kAlreadyExists);
   EXPECT_THAT(text, testing::AllOf(HasSubstr("holds no checkpoint"), HasSubstr("cat.jpg")));
   EXPECT_THAT(names(dir.file("photos")), ElementsAre("cat.jpg"));
-  EXPECT_EQ(test::error_of([&] { StagedCheckpoint staged(dir.file("photos/cat.jpg")); }).second, Code::kAlreadyExists);
+  EXPECT_EQ(test::failure_of([&] { StagedCheckpoint staged(dir.file("photos/cat.jpg")); }).second,
+            Code::kAlreadyExists);
 
   fs::create_directories(dir.file("mount/lost+found"));  // an empty file system
   save(dir.file("mount"), "new");
@@ -292,7 +293,7 @@ TEST(StagedCheckpoint, LooksForRoom) {
   const StagedCheckpoint staged(dir.file("c"));
   staged.check_space(1, 100, 2);
   const auto refused = [&](int64_t bytes, int64_t saves, int keep) {
-    return test::error_of([&] { staged.check_space(bytes, saves, keep); });
+    return test::failure_of([&] { staged.check_space(bytes, saves, keep); });
   };
   const auto [text, code] = refused(int64_t{1} << 60, 1, 2);
   EXPECT_EQ(code, Code::kResourceExhausted);
@@ -309,7 +310,7 @@ TEST(StagedCheckpoint, SurvivesSigkillAnywhere) {
   for (int round = 0; round < 40; ++round) {
     const pid_t writer = fork();
     if (writer == 0) {
-      test::error_of([&] {
+      test::failure_of([&] {
         for (int i = last + 1; true; ++i) {
           save(dir.file("c"), str_cat(i), 1 + i % 3);
           test::write_file(dir.file("committed"), str_cat(i));
@@ -365,13 +366,13 @@ TEST(HeldCheckpoint, BesideItsWriter) {
 
 TEST(HeldCheckpoint, IsNotFoundWhereThereIsNone) {
   const TestDirectory dir;
-  const auto [text, code] = test::error_of([&] { hold_checkpoint(dir.file("c")); });
+  const auto [text, code] = test::failure_of([&] { hold_checkpoint(dir.file("c")); });
   EXPECT_EQ(code, Code::kNotFound);
   EXPECT_THAT(text, HasSubstr(dir.file("c")));
   EXPECT_FALSE(has_checkpoint(dir.file("c")));
   test::write_file(dir.file("c"), "a file");
-  EXPECT_EQ(test::error_of([&] { hold_checkpoint(dir.file("c")); }).second, Code::kNotFound);
-  EXPECT_EQ(test::error_of([&] { hold_checkpoint(""); }).second, Code::kInvalidArgument);
+  EXPECT_EQ(test::failure_of([&] { hold_checkpoint(dir.file("c")); }).second, Code::kNotFound);
+  EXPECT_EQ(test::failure_of([&] { hold_checkpoint(""); }).second, Code::kInvalidArgument);
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ TEST(Safetensors, RefusesDamage) {
        "tensors overlap"}};
   for (const auto& [content, sentence] : cases) {
     test::write_file(dir.file("bad"), content);
-    const auto [text, code] = test::error_of([&] { SafetensorsReader reader{InputFile(dir.file("bad"))}; });
+    const auto [text, code] = test::failure_of([&] { SafetensorsReader reader{InputFile(dir.file("bad"))}; });
     EXPECT_EQ(code, Code::kDataLoss) << sentence;
     EXPECT_THAT(text, HasSubstr(sentence));
     EXPECT_THAT(text, HasSubstr(dir.file("bad")));
@@ -109,7 +109,7 @@ TEST(Safetensors, SaysWhatToDoWithAFileOfTorchSave) {
   for (const std::string& begin :
        {std::string("PK\x03\x04\0\0\x08\x08\0\0", 10), std::string("\x80\x02\x8a\nl\xfc\x9c\x46\xf9", 9)}) {
     test::write_file(path, begin + std::string(1000, 'x'));
-    const auto [text, code] = test::error_of([&] { SafetensorsReader reader{InputFile(path)}; });
+    const auto [text, code] = test::failure_of([&] { SafetensorsReader reader{InputFile(path)}; });
     EXPECT_EQ(code, Code::kInvalidArgument);
     EXPECT_EQ(text, path +
                         " is a file of torch.save, not of safetensors: convert it in Python with "
@@ -125,12 +125,12 @@ TEST(Safetensors, SaysWhatToDoWithAFileOfTorchSave) {
 
 TEST(Files, NameThePath) {
   const TestDirectory dir;
-  EXPECT_EQ(test::error_of([&] { InputFile file(dir.file("none")); }).second, Code::kNotFound);
-  EXPECT_THAT(test::error_of([&] { OutputFile file(dir.file("no/such/folder"), 1); }).first,
+  EXPECT_EQ(test::failure_of([&] { InputFile file(dir.file("none")); }).second, Code::kNotFound);
+  EXPECT_THAT(test::failure_of([&] { OutputFile file(dir.file("no/such/folder"), 1); }).first,
               HasSubstr("cannot create " + dir.file("no/such/folder")));
-  EXPECT_EQ(test::error_of([&] { InputFile file(dir.file("")); }).second, Code::kUnavailable);
+  EXPECT_EQ(test::failure_of([&] { InputFile file(dir.file("")); }).second, Code::kUnavailable);
   OutputFile full("/dev/full", 0);
-  const auto [text, code] = test::error_of([&] { full.write_at(0, "x", 1); });
+  const auto [text, code] = test::failure_of([&] { full.write_at(0, "x", 1); });
   EXPECT_EQ(code, Code::kResourceExhausted);
   EXPECT_THAT(text, HasSubstr("/dev/full"));
 }

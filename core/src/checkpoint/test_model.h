@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "config/test_directory.h"
+#include "config/test_refusal.h"
 #include "tessera/checkpoint.h"
 #include "tessera/config.h"
 #include "tessera/distributed_model_parallel.h"
@@ -33,16 +34,6 @@ inline std::string newest_in(const std::string& directory) {
     if (name.rfind("save-", 0) == 0) newest = std::max<int64_t>(newest, std::stoll(name.substr(5)));
   }
   return directory + "/save-" + std::to_string(newest);
-}
-
-// Returns the message and code of the error that `call` throws.
-inline std::pair<std::string, Code> error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    return {e.what(), e.code()};
-  }
-  return {"no error", Code::kOk};
 }
 
 inline std::vector<EmbeddingBagConfig> test_tables() {

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
+#include <utility>
 
 #include "tessera/error.h"
 
@@ -30,6 +32,16 @@ std::string refusal(Code code, const Call& call, const char* accepted = "no erro
     return e.what();
   }
   return accepted;
+}
+
+// Returns the message and code of the error that `call` throws.
+inline std::pair<std::string, Code> failure_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    return {e.what(), e.code()};
+  }
+  return {"no error", Code::kOk};
 }
 
 }  // namespace tessera::test

@@ -15,6 +15,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "config/test_directory.h"
+#include "config/test_refusal.h"
 #include "tessera/predictor.h"
 
 namespace tessera::test {
@@ -27,16 +28,6 @@ inline std::string file_text(const std::string& path) {
 }
 inline void write_text(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
-}
-
-// Returns the message and code of the error that `call` throws.
-inline std::pair<std::string, Code> failure_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const tessera::Error& e) {
-    return {e.what(), e.code()};
-  }
-  return {"no error", Code::kOk};
 }
 
 struct NamedTensors {

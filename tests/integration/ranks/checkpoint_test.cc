@@ -251,7 +251,7 @@ TEST(Checkpoint, OfStatesThatFollowOptions) {
   const TestDirectory dir;
   train(with_states(2, by_rows), 0, 1, "", dir.file("a"));
   for (const std::string& text :
-       run(other, [&](TestModel& model) { return error_of([&] { model.load(dir.file("a")); }).first; }))
+       run(other, [&](TestModel& model) { return failure_of([&] { model.load(dir.file("a")); }).first; }))
     EXPECT_THAT(text, HasSubstr("table \"user\" was trained with sgd (states: momentum_buffer)"));
 }
 
@@ -267,7 +267,7 @@ TEST(Checkpoint, OfATableOfManyBlocks) {
 
 // The exception of `call`, as "code text". Then the ranks meet once more, to show that none was left behind.
 std::string failure(TestModel& model, const std::function<void()>& call) {
-  const auto [text, code] = error_of(call);
+  const auto [text, code] = failure_of(call);
   model.train(0, 1);
   return str_cat(static_cast<int>(code), ' ', text);
 }

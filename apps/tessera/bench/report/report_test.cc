@@ -11,6 +11,7 @@
 #include "bench/report/workload_file.h"
 #include "command.h"
 #include "config/test_directory.h"
+#include "config/test_refusal.h"
 #include "tessera/error.h"
 
 namespace tessera::cli {
@@ -88,15 +89,6 @@ PageParts charts_of(const PageParts& parts, const char* kind) {
     if (part.contains("chart") && part["chart"]["kind"] == kind) out.push_back(part["chart"]);
   }
   return out;
-}
-
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const UsageError& e) {
-    return e.what();
-  }
-  return "no UsageError";
 }
 
 TEST(Lines, RoundsOfOneMeasurementArePutTogether) {
@@ -190,12 +182,14 @@ TEST(Compare, RankTest) {
 
 TEST(Compare, AFileThatIsNoResultIsOneSentence) {
   const test::TestDirectory folder;
-  EXPECT_THAT(message_of([] { (void)read_result("/no/such/file"); }), HasSubstr("cannot read /no/such/file"));
+  EXPECT_THAT(test::refusal<UsageError>([] { (void)read_result("/no/such/file"); }),
+              HasSubstr("cannot read /no/such/file"));
   const std::string damaged =
       folder.write("damaged", lookup_line("cpu", "forward", 1, 1).dump() + "\n{\"bench\": \"loo");
-  EXPECT_THAT(message_of([&] { (void)read_result(damaged); }), HasSubstr("damaged:2 is not a line of a bench"));
+  EXPECT_THAT(test::refusal<UsageError>([&] { (void)read_result(damaged); }),
+              HasSubstr("damaged:2 is not a line of a bench"));
   const std::string empty = folder.write("empty", run_line().dump() + "\n");
-  EXPECT_THAT(message_of([&] { (void)read_result(empty); }), HasSubstr("has no measurement"));
+  EXPECT_THAT(test::refusal<UsageError>([&] { (void)read_result(empty); }), HasSubstr("has no measurement"));
 }
 
 TEST(Bars, HoldOrNot) {
@@ -436,9 +430,9 @@ TEST(Peers, AreNoChange) {
 TEST(Peers, WhatCannotBeIsOneSentence) {
   const test::TestDirectory folder;
   Line nameless = peer_line("", 300, 0), timeless = peer_line("FBGEMM", 0, 0);
-  EXPECT_THAT(message_of([&] { (void)read_result(folder.write("a", nameless.dump() + "\n")); }),
+  EXPECT_THAT(test::refusal<UsageError>([&] { (void)read_result(folder.write("a", nameless.dump() + "\n")); }),
               HasSubstr("a:1: \"peer\" must be the name of a program"));
-  EXPECT_THAT(message_of([&] { (void)read_result(folder.write("b", timeless.dump() + "\n"), "show"); }),
+  EXPECT_THAT(test::refusal<UsageError>([&] { (void)read_result(folder.write("b", timeless.dump() + "\n"), "show"); }),
               HasSubstr("b:1: a peer's line needs \"median_us\""));
 }
 
@@ -484,14 +478,14 @@ TEST(Workloads, WhatCannotBeIsOneSentence) {
   };
   for (const auto& [text, sentence] : cases) {
     const std::string file = folder.write("w.toml", text);
-    const std::string message = message_of([&] { (void)load_workloads(file, "lookup", "", {}); });
+    const std::string message = test::refusal<UsageError>([&] { (void)load_workloads(file, "lookup", "", {}); });
     EXPECT_THAT(message, HasSubstr(sentence)) << text;
     EXPECT_THAT(message, Not(HasSubstr("\n")));
   }
-  EXPECT_THAT(message_of([] { (void)load_workloads("/no/file", "lookup", "", {}); }),
+  EXPECT_THAT(test::refusal<UsageError>([] { (void)load_workloads("/no/file", "lookup", "", {}); }),
               HasSubstr("cannot read /no/file"));
   const std::string file = folder.write("w.toml", "bench = \"lookup\"\n[a]\n[b]\n");
-  EXPECT_THAT(message_of([&] { (void)load_workloads(file, "lookup", "c", {}); }),
+  EXPECT_THAT(test::refusal<UsageError>([&] { (void)load_workloads(file, "lookup", "c", {}); }),
               HasSubstr("has no workload \"c\"; it has a, b"));
 }
 
@@ -560,8 +554,9 @@ TEST(Page, ExplainsItsOneLetterNames) {
 }
 
 TEST(Page, AFileThatCannotBeWrittenIsOneSentence) {
-  EXPECT_THAT(message_of([] { check_writable("/no/such/folder/x.html"); }), HasSubstr("/no/such/folder/x.html"));
-  EXPECT_THAT(message_of([] { check_writable("/tmp"); }), HasSubstr("cannot write /tmp"));
+  EXPECT_THAT(test::refusal<UsageError>([] { check_writable("/no/such/folder/x.html"); }),
+              HasSubstr("/no/such/folder/x.html"));
+  EXPECT_THAT(test::refusal<UsageError>([] { check_writable("/tmp"); }), HasSubstr("cannot write /tmp"));
 }
 
 }  // namespace
