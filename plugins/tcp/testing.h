@@ -10,7 +10,6 @@
 #include <exception>
 #include <functional>
 #include <mutex>
-#include <optional>
 #include <random>
 #include <string>
 #include <thread>

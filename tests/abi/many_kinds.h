@@ -1,7 +1,6 @@
 // A component of every kind, as small as the interfaces allow.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <string>
 #include <vector>

@@ -1,7 +1,6 @@
 // The core's graph of layers over sequences, for the cases of area "sequences".
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>

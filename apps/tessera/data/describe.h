@@ -1,7 +1,6 @@
 // Describes files by the config of a job that trains on their columns.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -1,7 +1,6 @@
 // The models that a server has, by name and version; loads and unloads them.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>

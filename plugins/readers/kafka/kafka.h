@@ -5,7 +5,6 @@
 #include <librdkafka/rdkafka.h>
 
 #include <chrono>
-#include <deque>
 #include <map>
 #include <memory>
 #include <string>
