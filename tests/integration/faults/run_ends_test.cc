@@ -116,9 +116,8 @@ TEST_F(RunEnds, BeforeTheFirstStepWhereTheDiskIsTooSmall) {
 
 #ifndef TESSERA_TEST_SANITIZE  // whose library must be loaded first
 TEST_F(RunEnds, NotBecauseOfASlowDisk) {
-  Arguments args = command({"--nproc", "2", "--save", saved(), "--max-steps", "5", "--set",
-                            str_cat("comm.timeout_s=", TESSERA_STALL_S - 2)});
-  args.insert(args.begin(), tessera_path());
+  Arguments args = Arguments{tessera_path()} + command({"--nproc", "2", "--save", saved(), "--max-steps", "5", "--set",
+                                                        str_cat("comm.timeout_s=", TESSERA_STALL_S - 2)});
   succeed(run_program(args, 60, [] { setenv("LD_PRELOAD", TESSERA_SLOW_DISK, 1); }));
   EXPECT_THAT(names(), testing::ElementsAre("save-1"));
 }
@@ -160,9 +159,8 @@ bool wait_for(const Program& job, const std::string& text) {
 TEST_F(RunEnds, OnASignalAfterTheStepWithACheckpoint) {
   for (const char* pipeline : {"job.pipeline=false", "job.pipeline=true"}) {
     SCOPED_TRACE(pipeline);
-    Arguments args = command(kForever + Arguments{"--nproc", "2", "--save", saved(), "--overwrite", "--set", pipeline});
-    args.insert(args.begin(), tessera_path());
-    Program job(args);
+    Program job(Arguments{tessera_path()} +
+                command(kForever + Arguments{"--nproc", "2", "--save", saved(), "--overwrite", "--set", pipeline}));
     ASSERT_TRUE(wait_for(job, "step 5/")) << job.output();
     const std::vector<pid_t> ranks = ranks_of(job.pid());
     ASSERT_EQ(ranks.size(), 2u) << job.output();
@@ -179,9 +177,7 @@ TEST_F(RunEnds, OnASignalAfterTheStepWithACheckpoint) {
 }
 
 TEST_F(RunEnds, OnASignalForTheLauncher) {
-  Arguments args = command(kForever + Arguments{"--nproc", "2"});
-  args.insert(args.begin(), tessera_path());
-  Program job(args);
+  Program job(Arguments{tessera_path()} + command(kForever + Arguments{"--nproc", "2"}));
   ASSERT_TRUE(wait_for(job, "step 5/")) << job.output();
   ASSERT_EQ(kill(job.pid(), SIGINT), 0);
   EXPECT_EQ(job.wait(60), 75);
@@ -190,9 +186,7 @@ TEST_F(RunEnds, OnASignalForTheLauncher) {
 
 // Like a service manager: the launcher forwards a signal that the ranks have already received.
 TEST_F(RunEnds, OnASignalForAllProcesses) {
-  Arguments args = command(kForever + Arguments{"--nproc", "2", "--save", saved()});
-  args.insert(args.begin(), tessera_path());
-  Program job(args);
+  Program job(Arguments{tessera_path()} + command(kForever + Arguments{"--nproc", "2", "--save", saved()}));
   ASSERT_TRUE(wait_for(job, "step 5/")) << job.output();
   for (const pid_t rank : ranks_of(job.pid())) ASSERT_EQ(kill(rank, SIGTERM), 0);
   kill(job.pid(), SIGTERM);
@@ -201,9 +195,7 @@ TEST_F(RunEnds, OnASignalForAllProcesses) {
 }
 
 TEST_F(RunEnds, AtOnceOnTheSecondSignal) {
-  Arguments args = command(kForever + Arguments{"--save", saved()});
-  args.insert(args.begin(), tessera_path());
-  Program job(args);
+  Program job(Arguments{tessera_path()} + command(kForever + Arguments{"--save", saved()}));
   ASSERT_TRUE(wait_for(job, "step 5/")) << job.output();
   // Both signals are pending when it continues.
   for (const int signal : {SIGSTOP, SIGTERM, SIGINT, SIGCONT}) ASSERT_EQ(kill(job.pid(), signal), 0);
@@ -256,8 +248,7 @@ TEST_F(RunEnds, AndGoesOnByItself) {
 
 // Files may not grow to the size of a checkpoint: the job goes on, and says so.
 TEST_F(RunEnds, NotBecauseOfACheckpointThatFails) {
-  Arguments args = command({"--save", saved(), "--save-every", "4", "--max-steps", "10"});
-  args.insert(args.begin(), tessera_path());
+  Arguments args = Arguments{tessera_path()} + command({"--save", saved(), "--save-every", "4", "--max-steps", "10"});
   expect_refused(run_program(args, 60,
                              [] {
                                const rlimit small{30'000, 30'000};
@@ -427,9 +418,7 @@ TEST_F(RunEnds, InsteadOfBeginningAnewWhereNoCheckpointCanBeRead) {
 
 // One job owns a directory for its whole life, and not only while it writes there.
 TEST_F(RunEnds, BeforeItBeginsWhereAnotherJobSaves) {
-  Arguments args = command(kForever + Arguments{"--save", saved()});
-  args.insert(args.begin(), tessera_path());
-  Program job(args);
+  Program job(Arguments{tessera_path()} + command(kForever + Arguments{"--save", saved()}));
   ASSERT_TRUE(wait_for(job, "step 5/")) << job.output();
   expect_refused(train({"--save", saved(), "--resume", "--max-steps", "3"}),
                  HasSubstr(str_cat("another job saves to ", saved(), ": process ", job.pid(), " on ")), 1);
@@ -440,9 +429,9 @@ TEST_F(RunEnds, BeforeItBeginsWhereAnotherJobSaves) {
 
 // Closed standard streams must not become files of the job.
 TEST_F(RunEnds, WithWholeCheckpointsWithoutStandardStreams) {
-  Arguments args = command({"--nproc", "1", "--save", saved(), "--save-every", "5", "--keep", "9", "--max-steps", "20",
-                            "--set", "report.log_every=1"});
-  args.insert(args.begin(), tessera_path());
+  Arguments args =
+      Arguments{tessera_path()} + command({"--nproc", "1", "--save", saved(), "--save-every", "5", "--keep", "9",
+                                           "--max-steps", "20", "--set", "report.log_every=1"});
   const auto closed = [] {
     for (const int stream : {0, 1, 2}) close(stream);
   };

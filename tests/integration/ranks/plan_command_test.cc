@@ -171,8 +171,7 @@ TEST_F(PlanCommand, ScaleRefusesWhatItCannotTake) {
 #ifndef TESSERA_TEST_SANITIZE
 TEST_F(PlanCommand, OutOfMemoryIsASentenceWithTheSizes) {
   const auto train = [&](const Arguments& settings) {
-    Arguments all = command("train", settings);
-    all.insert(all.begin(), tessera_path());
+    Arguments all = Arguments{tessera_path()} + command("train", settings);
     return run_program(all, 120, [] {
       const rlimit limit{512 << 20, 512 << 20};
       setrlimit(RLIMIT_AS, &limit);

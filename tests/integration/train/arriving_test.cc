@@ -52,9 +52,7 @@ TEST_F(ArrivingRanks, ASignalEndsTheWaitOnAllOfThem) {
   arrive("a.csv", arriving_file(0, 100));
   const std::string saved = folder_.file("saved");
   const std::vector<std::string> saving = {"--save", saved, "--save-every", "1", "--resume"};
-  std::vector<std::string> command = arguments(2, {}, saving);
-  command.insert(command.begin(), tessera_path());
-  Program training(command);
+  Program training(Arguments{tessera_path()} + arguments(2, {}, saving));
   const auto is_saved = [&] { return std::filesystem::exists(saved + "/save-2"); };  // while the job waits
   for (int i = 0; i < 3000 && !is_saved(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_TRUE(is_saved());
