@@ -209,14 +209,11 @@ TEST_F(RunEnds, AndGoesOnByItself) {
   ASSERT_EQ(train(whole).status, 0);
   const json losses = report().at("losses");
   const Arguments again = {"--save", saved(), "--resume", "--keep", "9", "--nproc", "2"};
-  Finished done = train(again + Arguments{"--max-steps", "15", "--save-every", "7"});
-  EXPECT_EQ(done.status, 0) << done.output;
-  EXPECT_THAT(done.output, HasSubstr("starts again: there is no whole checkpoint at " + saved()));
+  EXPECT_THAT(succeed(train(again + Arguments{"--max-steps", "15", "--save-every", "7"})),
+              HasSubstr("starts again: there is no whole checkpoint at " + saved()));
   EXPECT_GE(report().at("checkpoints").at("saved"), 2) << "behind step 7, and at the end";
   EXPECT_EQ(report().at("checkpoints").at("beside_training"), true);
-  done = train(again + Arguments{"--max-steps", "28"});
-  EXPECT_EQ(done.status, 0) << done.output;
-  EXPECT_THAT(done.output, HasSubstr(", after step 15"));
+  EXPECT_THAT(succeed(train(again + Arguments{"--max-steps", "28"})), HasSubstr(", after step 15"));
   EXPECT_EQ(report().at("losses"), json(std::vector<json>(losses.begin() + 15, losses.begin() + 28)));
   // The newest checkpoint is cut short and the one before is damaged; the third is complete.
   for (const char* steps : {"30", "32"}) ASSERT_EQ(train(again + Arguments{"--max-steps", steps}).status, 0);
@@ -227,13 +224,12 @@ TEST_F(RunEnds, AndGoesOnByItself) {
   std::string damaged = contents(saved() + "/" + before);
   damaged[damaged.size() - 5] ^= 1;
   folder_.write("saved/" + before, damaged);
-  done = train(again + Arguments{"--max-steps", "40"});
-  EXPECT_EQ(done.status, 0) << done.output;
-  EXPECT_THAT(done.output, AllOf(HasSubstr("skipped a checkpoint: "), HasSubstr(before + " is damaged"),
-                                 HasSubstr(", after step 28")));
+  EXPECT_THAT(
+      succeed(train(again + Arguments{"--max-steps", "40"})),
+      AllOf(HasSubstr("skipped a checkpoint: "), HasSubstr(before + " is damaged"), HasSubstr(", after step 28")));
   EXPECT_EQ(report().at("losses"), json(std::vector<json>(losses.begin() + 28, losses.end())));
   // Another number of ranks uses the same samples, so losses agree except for rounding.
-  done = train({"--save", saved(), "--resume", "--max-steps", "45", "--nproc", "3"});
+  Finished done = train({"--save", saved(), "--resume", "--max-steps", "45", "--nproc", "3"});
   EXPECT_EQ(done.status, 0) << done.output;
   const json other = report().at("losses");
   ASSERT_EQ(train({"--load", folder_.file("whole"), "--max-steps", "45", "--nproc", "2"}).status, 0);
@@ -285,11 +281,10 @@ TEST_F(RunEnds, EarlyIsForGood) {
   EXPECT_THAT(done.output,
               AllOf(HasSubstr("ended early, at step 3"), HasSubstr(": the last 2 validations were no better by auc"),
                     HasSubstr("warning: the model validated best at step 10 (auc "), HasSubstr("saved step 3")));
-  done = train(settings);
-  EXPECT_EQ(done.status, 0) << done.output;
-  EXPECT_THAT(done.output, AllOf(HasSubstr(", where training ended early: the last 2 validations were no better by "
-                                           "auc; raise validation.patience to continue"),
-                                 HasSubstr("test: AUC "), Not(HasSubstr("ended early, at step"))));
+  EXPECT_THAT(succeed(train(settings)),
+              AllOf(HasSubstr(", where training ended early: the last 2 validations were no better by "
+                              "auc; raise validation.patience to continue"),
+                    HasSubstr("test: AUC "), Not(HasSubstr("ended early, at step"))));
   EXPECT_EQ(names().size(), 1u) << "and nothing is saved again";
   done = train(settings + Arguments{"--set", "validation.patience=3"});
   EXPECT_THAT(done.output, HasSubstr("ended early, at step 4"));
@@ -307,17 +302,14 @@ TEST_F(RunEnds, AndSaysThatNoValidationHadAValue) {
 TEST_F(RunEnds, AtOnceWhereNothingIsLeftToTrain) {
   ASSERT_EQ(train({"--save", saved()}).status, 0);
   const json before = report();
-  Finished done = train({"--load", saved()});
-  EXPECT_EQ(done.status, 0) << done.output;
-  EXPECT_THAT(done.output, AllOf(HasSubstr("nothing is left to train: " + saved() +
-                                           " is at step 102, and data.epochs = "
-                                           "2 ends at 102; raise data.epochs"),
-                                 HasSubstr("test: AUC "), Not(HasSubstr("0 steps")), Not(HasSubstr("train loss"))));
+  EXPECT_THAT(succeed(train({"--load", saved()})),
+              AllOf(HasSubstr("nothing is left to train: " + saved() +
+                              " is at step 102, and data.epochs = "
+                              "2 ends at 102; raise data.epochs"),
+                    HasSubstr("test: AUC "), Not(HasSubstr("0 steps")), Not(HasSubstr("train loss"))));
   EXPECT_TRUE(report().at("train").at("loss").is_null());
   EXPECT_NEAR(report().at("test").at("auc").get<double>(), before.at("test").at("auc").get<double>(), 1e-9);
-  done = train({"--load", saved(), "--max-steps", "50"});
-  EXPECT_EQ(done.status, 0) << done.output;
-  EXPECT_THAT(done.output, HasSubstr("--max-steps 50; raise it"));
+  EXPECT_THAT(succeed(train({"--load", saved(), "--max-steps", "50"})), HasSubstr("--max-steps 50; raise it"));
 }
 
 TEST_F(RunEnds, NoStepsAreNoSteps) {
