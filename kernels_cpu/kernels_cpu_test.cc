@@ -226,13 +226,6 @@ TEST(CpuKernel, TablesOfFewRowsAgreeWithReference) {
   compare_two_steps({{3, 16}, {700, 32}, {700, 64}, {700, 128}, {1500, 24}}, 2500);
 }
 
-std::vector<float> flat(const tsr_row_gradient& g, std::vector<int64_t>* rows) {
-  const int64_t* r = static_cast<const int64_t*>(g.rows.data);
-  const float* v = static_cast<const float*>(g.values.data);
-  rows->assign(r, r + g.rows.shape[0]);
-  return {v, v + g.values.shape[0] * g.values.shape[1]};
-}
-
 TEST(CpuKernel, RowGradientsAgreeAndApplyIsTheFusedUpdate) {
   TestHost host;
   host.threads = 2;
@@ -245,26 +238,10 @@ TEST(CpuKernel, RowGradientsAgreeAndApplyIsTheFusedUpdate) {
   const auto batch = large_batch(o, false, 4);
   Array output(kF32, batch->output_size);
   fused.backward(*batch, fused.forward(*batch, output), nullptr, 0.25, 1);
-  std::vector<std::vector<float>> values[2];
-  std::vector<std::vector<int64_t>> rows[2];
-  for (int i = 0; i < 2; ++i) {
-    Model& model = i == 0 ? dense : reference;
-    tsr_context* context = model.forward(*batch, output);
-    const tsr_backward args = model.args_of(*batch, nullptr, 0.25, 1);
-    std::vector<tsr_row_gradient> out(o.tables.size());
-    Error error;
-    ASSERT_EQ(model.api->backward_rows(model.instance, context, &args, out.data(), nullptr, &error), TSR_OK)
-        << error.message;
-    for (uint32_t t = 0; t < o.tables.size(); ++t) {
-      values[i].push_back(flat(out[t], &rows[i].emplace_back()));
-      ASSERT_EQ(model.api->apply(model.instance, t, &out[t].rows, &out[t].values, args.update, nullptr, &error), TSR_OK)
-          << error.message;
-    }
-    model.api->release(model.instance, context);
-  }
+  const auto got = dense.apply_gradients(*batch, 0.25), want = reference.apply_gradients(*batch, 0.25);
   for (int t = 0; t < 3; ++t) {
-    EXPECT_EQ(rows[0][t], rows[1][t]);
-    expect_near(values[0][t], values[1][t], 1e-4f, 1e-5f, "values");
+    EXPECT_EQ(got[t].rows, want[t].rows);
+    expect_near(got[t].values, want[t].values, 1e-4f, 1e-5f, "values");
     EXPECT_EQ(dense.rows_of(t), fused.rows_of(t)) << "the same bits, table " << t;
   }
 }

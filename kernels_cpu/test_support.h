@@ -247,6 +247,12 @@ inline std::unique_ptr<Batch> random_batch(Random& random, const Options& o, std
   return batch;
 }
 
+// The rows of a table that have a gradient, and their gradients.
+struct RowGradients {
+  std::vector<int64_t> rows;
+  std::vector<float> values;
+};
+
 // One kernel instance with its optimizer.
 class Model {
  public:
@@ -327,6 +333,26 @@ class Model {
     Error error;
     EXPECT_EQ(api->backward(instance, context, &args, nullptr, &error), TSR_OK) << error.message;
     api->release(instance, context);
+  }
+  // Looks `batch` up, then applies every table's gradients, and returns them.
+  std::vector<RowGradients> apply_gradients(Batch& batch, double scale) {
+    Array output(kF32, batch.output_size);
+    tsr_context* context = forward(batch, output);
+    const tsr_backward args = args_of(batch, nullptr, scale, 1);
+    std::vector<tsr_row_gradient> of_tables(options.tables.size());
+    std::vector<RowGradients> out;
+    Error error;
+    if (api->backward_rows(instance, context, &args, of_tables.data(), nullptr, &error) != TSR_OK)
+      throw std::runtime_error(error.message);
+    for (uint32_t t = 0; t < of_tables.size(); ++t) {
+      const auto& [rows, values] = of_tables[t];
+      const auto* row = static_cast<const int64_t*>(rows.data);
+      const auto* value = static_cast<const float*>(values.data);
+      out.push_back({{row, row + rows.shape[0]}, {value, value + values.shape[0] * values.shape[1]}});
+      EXPECT_EQ(api->apply(instance, t, &rows, &values, args.update, nullptr, &error), TSR_OK) << error.message;
+    }
+    api->release(instance, context);
+    return out;
   }
   // The arguments of backward, valid until the next call.
   tsr_backward args_of(Batch& batch, Array* grad_weights, double scale, int64_t step) {

@@ -55,12 +55,6 @@ void choose_heads(InferenceModel& model, const std::vector<std::string>& words) 
   if (!kept.empty()) keep_heads(model.graph, kept);
 }
 
-std::string list(const std::vector<std::string>& names) {
-  std::string out;
-  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
-  return out;
-}
-
 int run(const std::string& path, const std::string& file, const std::string& place, const std::string& inputs,
         const std::vector<std::string>& heads) {
   InferenceModel model = open_model(path);
@@ -75,8 +69,8 @@ int run(const std::string& path, const std::string& file, const std::string& pla
   const Runtime runtime;
   const ExportReport report = export_model(runtime, std::move(model), file, options);
   std::cout << file << ": " << (report.bytes + 512 * 1024) / (1024 * 1024) << " MiB\n"
-            << wrapped("inputs: " + list(report.inputs), "  ", "    ")
-            << wrapped("outputs: " + list(report.outputs), "  ", "    ");
+            << wrapped("inputs: " + sdk::joined(report.inputs), "  ", "    ")
+            << wrapped("outputs: " + sdk::joined(report.outputs), "  ", "    ");
   for (const std::string& note : report.notes) std::cout << wrapped(note, "  ", "    ");
   return 0;
 }
@@ -85,9 +79,9 @@ int run_import(const std::string& file, const std::string& directory, const Impo
   const ImportReport report = import_model(file, directory, options);
   const std::string job = directory + '/' + kImportedJob;
   std::cout << str_cat(job, ": ", report.nodes, " nodes as ", report.layers.size(), " layers\n")
-            << wrapped("inputs: " + list(report.inputs), "  ", "    ")
-            << wrapped("layers: " + list(report.layers), "  ", "    ")
-            << wrapped("heads: " + list(report.heads), "  ", "    ");
+            << wrapped("inputs: " + sdk::joined(report.inputs), "  ", "    ")
+            << wrapped("layers: " + sdk::joined(report.layers), "  ", "    ")
+            << wrapped("heads: " + sdk::joined(report.heads), "  ", "    ");
   for (const std::string& note : report.notes) std::cout << wrapped(note, "  ", "    ");
   std::cout << str_cat("tessera train --config ", job, " \\\n  --start ", directory, '/', kImportedWeights, '\n');
   return 0;

@@ -13,22 +13,9 @@ namespace {
 using test::runtime;
 using testing::HasSubstr;
 
-const char* const kPrecisionJob = R"(
-job = {seed = 3, kernel_plugin = "reference"}
-model = {embedding_dim = 16}
-layer = [
-  {name = "deep", type = "mlp", inputs = ["dense", "pooled"], options = {widths = [64, 32]}},
-  {name = "all", type = "concat", inputs = ["deep", "pooled"]},
-  {name = "top", type = "linear", inputs = ["all"]}]
-head = [
-  {name = "click", input = "top"}]
-dense_optimizer = {name = "adam", learning_rate = 0.01}
-data = {reader = "synthetic", columns = 2, rows = [50, 20], dense = 3, samples = 200, test_samples = 40, batch = 20}
-)";
-
 class DensePrecisionTest : public test::JobTest {
  protected:
-  DensePrecisionTest() : JobTest(kPrecisionJob) {}
+  DensePrecisionTest() : JobTest(test::kMlpJob) {}
   void SetUp() override {
     JobTest::SetUp();
     if (IsSkipped()) return;

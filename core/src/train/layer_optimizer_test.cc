@@ -2,8 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
 #include "config/test_refusal.h"
 #include "tessera/abi/module.h"
 #include "train/test_job.h"
@@ -13,25 +11,11 @@ namespace {
 
 using test::runtime;
 using testing::HasSubstr;
-namespace fs = std::filesystem;
 using Sets = std::vector<std::string>;
-
-const char* const kPerLayerJob = R"(
-job = {seed = 3, kernel_plugin = "reference"}
-model = {embedding_dim = 4}
-layer = [
-  {name = "deep", type = "mlp", inputs = ["dense", "pooled"], options = {widths = [8]}},
-  {name = "all", type = "concat", inputs = ["deep", "pooled"]},
-  {name = "top", type = "linear", inputs = ["all"]}]
-head = [
-  {name = "click", input = "top"}]
-dense_optimizer = {name = "adam", learning_rate = 0.01}
-data = {reader = "synthetic", columns = 2, rows = [50, 20], dense = 3, samples = 200, test_samples = 40, batch = 20}
-)";
 
 class LayerOptimizer : public test::JobTest {
  protected:
-  LayerOptimizer() : JobTest(kPerLayerJob) {}
+  LayerOptimizer() : JobTest(test::kMlpJob) {}
   double score(const Sets& set, const TrainJobOptions& options = {}) const {
     return trained(options, set)->evaluate().metrics["logloss"];
   }
@@ -82,11 +66,9 @@ TEST_F(LayerOptimizer, SchedulesScaleAll) {
 }
 
 TEST_F(LayerOptimizer, GoesOnFromACheckpoint) {
-  const fs::path folder = fs::path(testing::TempDir()) / str_cat("layer_optimizer_", ::getpid());
-  const std::string saved = (folder_ / "saved").string();
+  const std::string saved = file("saved");
   const Sets set = {"layer.top.optimizer={ name = \"adagrad\", learning_rate = 0.05 }"};
   const double straight = score(set);
-  fs::create_directories(folder);
   (void)score(set, {.save = saved, .max_steps = 4});
   EXPECT_EQ(score(set, {.load = saved}), straight);
   EXPECT_THROW((void)score({}, {.load = saved}), Error) << "top's states are those of another optimizer";
