@@ -1,17 +1,16 @@
 // Runs the training example on one rank and on two, with a checkpoint.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <string>
 
+#include "config/test_directory.h"
 #include "shell.h"
 
 namespace {
 
 using testing::HasSubstr;
-namespace fs = std::filesystem;
 
 using tessera::test::Ended;
 
@@ -23,14 +22,7 @@ double number_behind(const std::string& text, const std::string& words) {
   return at == std::string::npos ? 0 : std::stod(text.substr(at + words.size()));
 }
 
-class TrainDlrm : public testing::Test {
- protected:
-  TrainDlrm() : folder_(fs::path(testing::TempDir()) / ("train_dlrm_" + std::to_string(::getpid()))) {}
-  ~TrainDlrm() override { fs::remove_all(folder_); }
-  fs::path folder_;
-};
-
-TEST_F(TrainDlrm, LearnsTheSameAloneAndOnTwoRanks) {
+TEST(TrainDlrm, LearnsTheSameAloneAndOnTwoRanks) {
   const Ended one = run(TESSERA_EXAMPLE), two = run(TESSERA_PROGRAM " launch -n 2 -- " TESSERA_EXAMPLE);
   for (const Ended* ended : {&one, &two}) {
     EXPECT_EQ(ended->status, 0) << ended->output;
@@ -42,13 +34,14 @@ TEST_F(TrainDlrm, LearnsTheSameAloneAndOnTwoRanks) {
   EXPECT_NEAR(number_behind(one.output, "; test AUC "), number_behind(two.output, "; test AUC "), 2e-3);
 }
 
-TEST_F(TrainDlrm, SavesWhereItIsTold) {
-  const Ended ended = run(TESSERA_EXAMPLE " " + folder_.string());
+TEST(TrainDlrm, SavesWhereItIsTold) {
+  const tessera::test::TestDirectory folder;
+  const Ended ended = run(TESSERA_EXAMPLE " " + folder.path());
   EXPECT_EQ(ended.status, 0) << ended.output;
-  EXPECT_TRUE(fs::exists(folder_ / "save-1" / "model.safetensors")) << ended.output;
+  EXPECT_TRUE(std::filesystem::exists(folder.file("save-1/model.safetensors"))) << ended.output;
 }
 
-TEST_F(TrainDlrm, SaysInASentenceWhereItCannotSave) {
+TEST(TrainDlrm, SaysInASentenceWhereItCannotSave) {
   const Ended ended = run(TESSERA_EXAMPLE " /dev/null/here");
   EXPECT_EQ(ended.status, 1);
   EXPECT_THAT(ended.output, HasSubstr("train_dlrm: "));

@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
 #include <functional>
 #include <random>
 
+#include "config/test_directory.h"
 #include "config/test_refusal.h"
 #include "gpu_under_test.h"
 #include "spawn.h"
@@ -236,17 +236,16 @@ TEST_F(DenseTraining, AheadHasTheBitsOfInTurnAndWaitsForNothingElse) {
 }
 
 TEST_F(DenseTraining, GoesOnFromACheckpointOfEitherPlace) {
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / str_cat("dense_train_", ::getpid());
-  std::filesystem::create_directories(folder);
+  const test::TestDirectory folder;
   Training device(runtime_, test::gpu_under_test());
   for (uint64_t i = 0; i < 3; ++i) device->step(batch_of(i, 16));
   device->take_losses();
-  device.save((folder / "device").string());
+  device.save(folder.file("device"));
   Training cpu(runtime_, "cpu"), again(runtime_, test::gpu_under_test()), back(runtime_, test::gpu_under_test());
-  cpu.load((folder / "device").string());
-  cpu.save((folder / "cpu").string());
-  again.load((folder / "device").string());
-  back.load((folder / "cpu").string());
+  cpu.load(folder.file("device"));
+  cpu.save(folder.file("cpu"));
+  again.load(folder.file("device"));
+  back.load(folder.file("cpu"));
   for (uint64_t i = 3; i < 6; ++i) {
     for (Training* t : {&device, &cpu, &again, &back}) (*t)->step(batch_of(i, 16));
   }
@@ -255,7 +254,6 @@ TEST_F(DenseTraining, GoesOnFromACheckpointOfEitherPlace) {
   EXPECT_EQ(again->take_losses(), want);  // the same bits
   EXPECT_EQ(back->take_losses(), want);
   expect_same(cpu->take_losses(), want);
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -7,10 +7,10 @@
 #include <atomic>
 #include <cstring>
 #include <deque>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "config/test_directory.h"
 #include "config/test_refusal.h"
 #include "running_server.h"
 
@@ -278,9 +278,8 @@ TEST(Server, AdminCallsComeFromThisHostAlone) {
 }
 
 TEST(Server, Tls) {
-  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / ("tls" + std::to_string(getpid()));
-  std::filesystem::create_directory(folder);
-  const std::string cert = folder / "cert.pem", key = folder / "key.pem", out = folder / "out";
+  const test::TestDirectory folder;
+  const std::string cert = folder.file("cert.pem"), key = folder.file("key.pem"), out = folder.file("out");
   const auto run = [](const std::string& command) { return std::system(command.c_str()) == 0; };
   if (!run("openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext "
            "subjectAltName=IP:127.0.0.1 -keyout " +
@@ -288,29 +287,28 @@ TEST(Server, Tls) {
       !run("curl --version >/dev/null 2>&1")) {
     GTEST_SKIP() << "openssl or curl is not installed";
   }
-  std::ofstream(folder / "request") << Message(kSamples).json();
+  const std::string request = folder.write("request", Message(kSamples).json());
   {
     RunningServer server({.server = {.tls_cert = cert, .tls_key = key}});
     const std::string url = server.server().url();
     EXPECT_THAT(url, HasSubstr("https://127.0.0.1:"));
-    ASSERT_TRUE(run("curl -sS --max-time 20 --cacert " + cert + " --data-binary @" + (folder / "request").string() +
-                    " " + url + kInfer + " -o " + out));
+    ASSERT_TRUE(run("curl -sS --max-time 20 --cacert " + cert + " --data-binary @" + request + " " + url + kInfer +
+                    " -o " + out));
     std::ifstream in(out);
     EXPECT_EQ(json::parse(in)["outputs"][0]["data"].get<std::vector<float>>(), Message(kSamples).scores());
     Client plain(server.port());
     EXPECT_EQ(plain.ask(Client::get("/v2")).status, 0) << "plain HTTP is not spoken here";
     EXPECT_TRUE(run("curl -sS --max-time 20 --cacert " + cert + " " + url + "/v2 " + url + "/metrics >/dev/null"));
   }
-  std::ofstream(folder / "bad.pem") << "no certificate\n";
+  const std::string bad = folder.write("bad.pem", "no certificate\n");
   Metrics metrics;
   Log log(Level::kError, -1);
   const auto refused = [&](const std::string& c, const std::string& k) -> std::string {
     return test::refusal([&] { Server server({.port = 0, .tls_cert = c, .tls_key = k}, metrics, log); }, "accepted");
   };
-  EXPECT_THAT(refused(folder / "bad.pem", key), HasSubstr("cannot use the TLS certificate"));
-  EXPECT_THAT(refused(folder / "absent.pem", key), HasSubstr("absent.pem"));
-  EXPECT_THAT(refused(cert, folder / "bad.pem"), HasSubstr("cannot use the TLS key"));
-  std::filesystem::remove_all(folder);
+  EXPECT_THAT(refused(bad, key), HasSubstr("cannot use the TLS certificate"));
+  EXPECT_THAT(refused(folder.file("absent.pem"), key), HasSubstr("absent.pem"));
+  EXPECT_THAT(refused(cert, bad), HasSubstr("cannot use the TLS key"));
 }
 
 }  // namespace

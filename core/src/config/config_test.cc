@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "config/test_directory.h"
 #include "config/test_refusal.h"
 #include "tessera/sdk/nearest.h"
 
@@ -195,12 +195,11 @@ TEST(Effects, OfWhatEveryTableSaysItself) {
 }
 
 TEST(Config, AnEmptyFileOfAJobIsRefused) {
-  const std::string path = testing::TempDir() + "/empty_job.toml";
-  std::ofstream(path) << "# nothing\n";
+  const test::TestDirectory folder;
+  const std::string path = folder.write("job.toml", "# nothing\n");
   EXPECT_THAT(test::refusal(Code::kInvalidArgument, [&] { load_config(path); }),
               AllOf(HasSubstr(path + " is empty"), HasSubstr("reader = \"synthetic\"")));
   EXPECT_EQ(load_config(path, {"data.samples=5"}).data.samples, 5);
-  std::filesystem::remove(path);
 }
 
 TEST(Config, AnEmptyFileIsTheDefaults) { EXPECT_EQ(parse_config("", "job.toml"), Config()); }

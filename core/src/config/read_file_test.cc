@@ -2,40 +2,31 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdio>
-#include <fstream>
-
-#include "tessera/error.h"
+#include "config/test_directory.h"
+#include "config/test_refusal.h"
 
 namespace tessera {
 namespace {
 
-Error refusal(const std::string& path) {
-  try {
-    read_file(path, "cannot read the list ", "; make one");
-  } catch (const Error& e) {
-    return e;
-  }
-  return {Code::kOk, ""};
+using namespace std::string_literals;
+
+std::pair<std::string, Code> failure(const std::string& path) {
+  return test::failure_of([&] { read_file(path, "cannot read the list ", "; make one"); });
 }
 
 TEST(ReadFile, GivesAllOfIt) {
-  const std::string path = testing::TempDir() + "read_file_test", text(200'001, '\0');
-  std::ofstream(path, std::ios::binary) << text;
+  const test::TestDirectory folder;
+  const std::string text(200'001, '\0'), path = folder.write("list", text);
   EXPECT_EQ(read_file(path), text);
-  std::ofstream(path, std::ios::trunc).close();
+  folder.write("list", "");
   EXPECT_EQ(read_file(path), "");
-  std::remove(path.c_str());
 }
 
 TEST(ReadFile, SaysWhyNot) {
-  const Error absent = refusal("/no/such/list");
-  EXPECT_EQ(absent.code(), Code::kNotFound);
-  EXPECT_STREQ(absent.what(), "cannot read the list /no/such/list: No such file or directory; make one");
-  const Error folder = refusal("/tmp");
-  EXPECT_EQ(folder.code(), Code::kNotFound);
-  EXPECT_STREQ(folder.what(), "cannot read the list /tmp: Is a directory; make one");
-  EXPECT_EQ(refusal("/proc/self/mem").code(), Code::kUnavailable);  // nothing is mapped at its first bytes
+  EXPECT_EQ(failure("/no/such/list"),
+            std::pair("cannot read the list /no/such/list: No such file or directory; make one"s, Code::kNotFound));
+  EXPECT_EQ(failure("/tmp"), std::pair("cannot read the list /tmp: Is a directory; make one"s, Code::kNotFound));
+  EXPECT_EQ(failure("/proc/self/mem").second, Code::kUnavailable);  // nothing is mapped at its first bytes
 }
 
 }  // namespace

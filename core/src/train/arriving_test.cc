@@ -33,7 +33,7 @@ column = [
 
 class Arriving : public test::JobTest {
  protected:
-  Arriving() : JobTest(kArrivingJob, {"cpu"}) { fs::create_directories(folder_ / "in"); }
+  Arriving() : JobTest(kArrivingJob, {"cpu"}) { fs::create_directories(file("in")); }
   // Returns rows [first, first + rows) of one fixed sequence.
   static std::string rows(int first, int rows) {
     std::string out = "click,price,film,tags,at\n";

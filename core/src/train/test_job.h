@@ -2,14 +2,13 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "config/test_directory.h"
 #include "tessera/train_job.h"
 #include "train/test_trainer.h"
 
@@ -33,13 +32,7 @@ class JobTest : public testing::Test {
  protected:
   // `kernels`: compute kernels without which the test is skipped.
   explicit JobTest(const char* text, std::vector<const char*> kernels = {})
-      : text_(text),
-        kernels_(std::move(kernels)),
-        folder_(std::filesystem::path(testing::TempDir()) /
-                str_cat(testing::UnitTest::GetInstance()->current_test_info()->test_suite_name(), '_', ::getpid())) {
-    std::filesystem::create_directories(folder_);
-  }
-  ~JobTest() override { std::filesystem::remove_all(folder_); }
+      : text_(text), kernels_(std::move(kernels)) {}
   void SetUp() override {
     if (!runtime().has(TSR_MODULE_KIND, "mlp")) GTEST_SKIP() << "no dense layers are built here";
     for (const char* kernel : kernels_) {
@@ -47,7 +40,7 @@ class JobTest : public testing::Test {
     }
   }
 
-  std::string file(const std::string& name) const { return (folder_ / name).string(); }
+  std::string file(const std::string& name) const { return directory_.file(name); }
   std::unique_ptr<TrainJob> job(const TrainJobOptions& options, const std::vector<std::string>& set = {}) const {
     return std::make_unique<TrainJob>(runtime(), parse_config(text_, "job.toml", set), options,
                                       ProcessGroup::connect(runtime(), {}));
@@ -62,9 +55,7 @@ class JobTest : public testing::Test {
  private:
   const char* text_;
   std::vector<const char*> kernels_;
-
- protected:
-  std::filesystem::path folder_;
+  const TestDirectory directory_;
 };
 
 }  // namespace tessera::test

@@ -78,7 +78,7 @@ TEST_F(ValidatedJob, ValidatesBehindEpochsOrStepsAndTrainsAsWithout) {
 
 // save_best holds the model that validated best, and no later one.
 TEST_F(ValidatedJob, KeepsTheBest) {
-  const std::string best = (folder_ / "best").string();
+  const std::string best = file("best");
   const auto one = job({.save_best = best}, {"validation.every_steps=3", "validation.monitor=logloss"});
   const TrainResult& run = one->train({});
   const TrainValidation* wanted = nullptr;
@@ -103,7 +103,7 @@ TEST_F(ValidatedJob, KeepsTheBest) {
 TEST_F(ValidatedJob, RestoresTheBest) {
   const std::vector<std::string> settings = {"validation.every_steps=3", "validation.monitor=logloss",
                                              "validation.restore_best=true"};
-  const std::string best = (folder_ / "best").string(), saved = (folder_ / "saved").string();
+  const std::string best = file("best"), saved = file("saved");
   const auto kept = job({.save_best = best}, {settings[0], settings[1]});
   kept->train({});
   const TestResult wanted = kept->evaluate();
@@ -131,7 +131,7 @@ TEST_F(ValidatedJob, RestoresTheBest) {
 // A run that continues and finds nothing better tests the previous run's best model. It leaves other runs' models
 // alone.
 TEST_F(ValidatedJob, TestsTheBestOfTheRunBefore) {
-  const std::string saved = (folder_ / "saved").string(), best = (folder_ / "best").string();
+  const std::string saved = file("saved"), best = file("best");
   const std::vector<std::string> settings = {"validation.every_steps=1", "validation.min_delta=10"};
   job({.save = saved, .save_best = best, .max_steps = 2}, settings)->train({});
   const auto rest = job({.save = saved, .resume = true, .save_best = best}, settings);
@@ -160,7 +160,7 @@ TEST_F(ValidatedJob, ValidatesEveryPartOfAnEpoch) {
 TEST_F(ValidatedJob, KnowsWhatWasBestWhenItGoesOn) {
   const std::vector<std::string> settings = {"validation.every_steps=1", "validation.patience=2",
                                              "validation.min_delta=10", "data.epochs=9"};
-  const std::string saved = (folder_ / "saved").string();
+  const std::string saved = file("saved");
   job({.save = saved, .max_steps = 2}, settings)->train({});  // two validations: the second is not better
   const auto rest = job({.save = saved, .resume = true}, settings);
   EXPECT_EQ(rest->start().first_step, 2);
@@ -204,7 +204,7 @@ TEST_F(ValidatedJob, SchedulesMultiplyLearningRates) {
 }
 
 TEST_F(ValidatedJob, LogsALineForEach) {
-  const std::string path = (folder_ / "metrics.jsonl").string();
+  const std::string path = file("metrics.jsonl");
   const auto one = job({}, {"report.metrics=" + path, "schedule.tables=[\"linear?steps=10\"]"});
   one->train({.due = [](int64_t step) { return step == 5; }});
   std::vector<json> lines;
@@ -226,7 +226,7 @@ uint64_t number_at(const std::string& bytes, size_t at, size_t size) {
 
 // Splits records the way TensorBoard's reader does. The first length's checksum was computed by another program.
 TEST_F(ValidatedJob, WritesAnEventFile) {
-  const fs::path runs = folder_ / "runs";
+  const fs::path runs = file("runs");
   const auto one = job({}, {"report.tensorboard=" + runs.string()});
   one->train({.due = [](int64_t step) { return step == 5; }});
   ASSERT_EQ(std::distance(fs::directory_iterator(runs), fs::directory_iterator()), 1);

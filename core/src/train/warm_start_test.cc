@@ -46,7 +46,7 @@ class WarmStartedJob : public test::JobTest {
 };
 
 TEST_F(WarmStartedJob, BeginsWithTheWeightsAndNothingElse) {
-  const std::string saved = (folder_ / "saved").string();
+  const std::string saved = file("saved");
   const double loss = trained({.save = saved}, {})->evaluate().metrics["logloss"];
   const auto same = trained({.start = saved, .max_steps = 0}, {});
   EXPECT_EQ(same->evaluate().metrics["logloss"], loss);
@@ -60,13 +60,13 @@ TEST_F(WarmStartedJob, BeginsWithTheWeightsAndNothingElse) {
   EXPECT_THAT(grown->start().notes, Contains(HasSubstr("table c0: 50 of 60 rows are there, the others start again")));
   EXPECT_THAT(grown->start().notes, Contains(HasSubstr("table c1: 10 of its 20 stored rows have no place here")));
   EXPECT_THAT(grown->start().notes[0], HasSubstr("begins with 2 of 2 tables and 5 of 8 parameters"));
-  EXPECT_THROW(trained({.start = (folder_ / "nothing").string()}, {}), Error);
+  EXPECT_THROW(trained({.start = file("nothing")}, {}), Error);
 }
 
 // A checkpoint of changes with its base equals a full checkpoint of the same step. Their packed files are the same, and
 // a run that starts with either begins at the same numbers.
 TEST_F(WarmStartedJob, TakesChangesAndTheirBase) {
-  const std::string often = (folder_ / "often").string(), once = (folder_ / "once").string();
+  const std::string often = file("often"), once = file("once");
   const std::vector<std::string> set = {"job.kernel_plugin=\"cpu\"", "data.rows=[5000, 20]",
                                         "table.c1.data_type=\"float16\"", "table.c0.sharding=[\"row_wise\"]",
                                         "data.epochs=100000"};
@@ -83,7 +83,7 @@ TEST_F(WarmStartedJob, TakesChangesAndTheirBase) {
   }
   ASSERT_LT(fs::file_size(changes + "/model.safetensors"), fs::file_size(all + "/model.safetensors") / 5);
   const auto packed = [&](const std::string& from, RowFormat format) {
-    const fs::path to = folder_ / "packed";
+    const fs::path to = file("packed");
     fs::remove_all(to);
     pack_model(open_float_model(from).model, to.string(), {.format = format, .name = "m"});
     std::map<std::string, std::string> files;
@@ -102,7 +102,7 @@ TEST_F(WarmStartedJob, TakesChangesAndTheirBase) {
   };
   EXPECT_EQ(begun(changes), begun(all));
 
-  fs::rename(often + "/save-1", folder_ / "aside");
+  fs::rename(often + "/save-1", file("aside"));
   for (const auto& read :
        {std::function<void()>([&] { open_float_model(changes); }), std::function<void()>([&] { begun(changes); })}) {
     EXPECT_THAT(test::refusal([&] { read(); }), HasSubstr("save-1 is not there: both are needed, next to each other"));
