@@ -8,6 +8,7 @@
 
 #include "command.h"
 #include "config/test_directory.h"
+#include "config/test_refusal.h"
 #include "tessera/error.h"
 
 namespace tessera::cli {
@@ -25,12 +26,10 @@ class Outputs : public testing::Test {
   std::string at(const std::string& path) const { return path.empty() ? "" : (root_ / path).string(); }
   // The message that refuses these outputs, or "".
   std::string refusal(const std::string& output, const std::string& other = "", const std::string& folder = "") const {
-    try {
+    const auto check = [&] {
       check_outputs({{"--output", at(output)}, {"--trace", at(other)}}, {{at("job.toml"), at("data"), ""}, {folder}});
-    } catch (const UsageError& e) {
-      return e.what();
-    }
-    return "";
+    };
+    return test::refusal<UsageError>(check, "");
   }
   const test::TestDirectory directory_;
   const fs::path root_ = fs::canonical(directory_.path());

@@ -11,12 +11,12 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
 #include "config/test_directory.h"
 #include "tessera/abi/sharder.h"
+#include "tessera/config.h"
 #include "tessera/runtime.h"
 
 namespace tessera {
@@ -25,11 +25,6 @@ namespace {
 namespace fs = std::filesystem;
 using testing::StartsWith;
 using State = LoadEntry::State;
-
-std::string bytes_in(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 class Trials : public testing::Test {
  protected:
@@ -64,7 +59,7 @@ class Trials : public testing::Test {
   // How often plugins were opened ('c') or their entries called ('e') so far. A library that a process has opened is
   // not opened again, but its entry is called.
   int64_t counted(char what) const {
-    const std::string all = bytes_in(dir_ / "counts");
+    const std::string all = read_file(dir_ / "counts");
     return std::count(all.begin(), all.end(), what);
   }
   // How often entries are called by a start: twice if the plugin is tried, otherwise once.
@@ -104,7 +99,7 @@ TEST_F(Trials, AFileOfAnotherTimeSizeOrContentIsTriedAgain) {
   fs::last_write_time(path, time - std::chrono::seconds(1));
   EXPECT_EQ(entries_of_a_start(), kTried);
   EXPECT_EQ(entries_of_a_start(), kNotTried);
-  std::string bytes = bytes_in(path) + '\n';
+  std::string bytes = read_file(path) + '\n';
   replace(path, bytes);
   fs::last_write_time(path, time);
   EXPECT_EQ(entries_of_a_start(), kTried);
@@ -122,7 +117,7 @@ TEST_F(Trials, AVerdictOfAnotherCoreOrMachineDoesNotCount) {
   for (const char* key : {"\"epoch\": ", "\"core\": \"", "\"machine\": \"", "\"crc32\": "}) {
     EXPECT_EQ(entries_of_a_start(), kTried);
     EXPECT_EQ(entries_of_a_start(), kNotTried);
-    std::string text = bytes_in(verdict());
+    std::string text = read_file(verdict());
     const size_t at = text.find(key);
     ASSERT_NE(at, std::string::npos) << text;
     text.insert(at + std::strlen(key), "9");
@@ -133,12 +128,12 @@ TEST_F(Trials, AVerdictOfAnotherCoreOrMachineDoesNotCount) {
 TEST_F(Trials, ABrokenCacheIsNoError) {
   take("none.so");
   EXPECT_EQ(entries_of_a_start(), kTried);
-  const std::string text = bytes_in(verdict());
+  const std::string text = read_file(verdict());
   for (const std::string& other : {std::string(), std::string("{"), text.substr(0, text.size() / 2), text + "x",
                                    std::string("{\"subject\": 3}"), std::string(2 << 20, ' ')}) {
     std::ofstream(verdict()) << other;
     EXPECT_EQ(entries_of_a_start(), kTried) << other.substr(0, 80);
-    EXPECT_EQ(bytes_in(verdict()), text);
+    EXPECT_EQ(read_file(verdict()), text);
   }
   ::chmod(verdict().c_str(), 0666);  // anybody may have written it
   EXPECT_EQ(entries_of_a_start(), kTried);

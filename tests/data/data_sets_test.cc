@@ -7,6 +7,7 @@
 #include <functional>
 #include <regex>
 
+#include "config/test_refusal.h"
 #include "data/examples.h"
 #include "data/test_files.h"
 #include "tessera/data.h"
@@ -338,11 +339,9 @@ class ReaderChoice : public DataSets {
     DataConfig data;
     data.reader.clear();
     data.path = name.starts_with('/') ? name : dir_.path() + "/" + name;
-    try {
-      return reader_of(runtime_, data);
-    } catch (const Error& e) {
-      return e.what();
-    }
+    std::string reader;
+    const std::string why = test::refusal([&] { reader = reader_of(runtime_, data); }, "");
+    return reader + why;
   }
 };
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <random>
 
+#include "config/test_refusal.h"
 #include "emulator/runtime.h"
 #include "gpu_under_test.h"
 #include "tessera/dense.h"
@@ -309,13 +310,8 @@ TEST_P(GpuDense, ALayerIsChosenByTheDeviceOfTheModel) {
   EXPECT_TRUE(computes_layer(runtime_, "mlp", stream_));
   EXPECT_TRUE(computes_layer(runtime_, "mlp", nullptr));
   EXPECT_FALSE(computes_layer(runtime_, "attention", stream_));
-  const auto message_of = [&](const DenseLayerOptions& options) -> std::string {
-    try {
-      DenseLayer layer(runtime_, options);
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "no error";
+  const auto message_of = [&](const DenseLayerOptions& options) {
+    return test::refusal([&] { DenseLayer layer(runtime_, options); });
   };
   EXPECT_THAT(message_of({"attention", "{}", "layer", 1, stream_}),
               testing::HasSubstr(str_cat("no plugin computes the layer \"attention\" on the device \"", gpu, '"')));

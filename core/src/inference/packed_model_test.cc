@@ -31,7 +31,7 @@ class Packing : public testing::Test {
     return failure_of([&] { open_packed_model(folder_.file("model")); });
   }
   void flip(const std::string& file, size_t at) {
-    std::string text = file_text(folder_.file(file));
+    std::string text = read_file(folder_.file(file));
     ASSERT_LT(at, text.size());
     text[at] = static_cast<char>(text[at] ^ 4);
     write_text(folder_.file(file), text);
@@ -172,7 +172,7 @@ TEST_F(Packing, DamagedFilesAreRefusedByName) {
               testing::Pair(AllOf(HasSubstr("no packed model"), HasSubstr("tessera quantize")), Code::kNotFound));
   fs::remove(folder_.file("model"));
   pack();
-  const std::string rows = file_text(folder_.file("model/table-1.rows"));
+  const std::string rows = read_file(folder_.file("model/table-1.rows"));
 
   write_text(folder_.file("model/table-1.rows"), rows.substr(0, rows.size() - 1));
   EXPECT_THAT(opening(), testing::Pair(HasSubstr("table-1.rows is damaged"), Code::kDataLoss));
@@ -185,7 +185,7 @@ TEST_F(Packing, DamagedFilesAreRefusedByName) {
   write_text(folder_.file("model/table-1.rows"), rows);
   flip("model/table-1.rows", 30);
   EXPECT_THAT(opening(), testing::Pair(HasSubstr("the checksum of its header"), Code::kDataLoss));
-  write_text(folder_.file("model/table-1.rows"), file_text(folder_.file("model/table-2.rows")));
+  write_text(folder_.file("model/table-1.rows"), read_file(folder_.file("model/table-2.rows")));
   EXPECT_THAT(opening(), testing::Pair(HasSubstr("table-1.rows belongs to another model"), Code::kDataLoss));
   write_text(folder_.file("model/table-1.rows"), rows);
   EXPECT_EQ(opening().second, Code::kOk);
@@ -207,7 +207,7 @@ TEST_F(Packing, DamagedRowsAreFoundByVerify) {
 
 TEST_F(Packing, NewerFormatsAreRefused) {
   pack();
-  std::string text = file_text(folder_.file("model/model.json"));
+  std::string text = read_file(folder_.file("model/model.json"));
   const size_t at = text.find("\"version\": 1");
   ASSERT_NE(at, std::string::npos);
   text.replace(at, 12, "\"version\": 4");
@@ -243,7 +243,7 @@ TEST_F(Packing, ClearsAwayWhatAKilledRunLeft) {
   write_text(folder_.file("other.packing/notes.txt"), "mine");
   EXPECT_THAT(failure_of([&] { pack({}, "other"); }),
               testing::Pair(HasSubstr("notes.txt is not part of a packed model"), Code::kAlreadyExists));
-  EXPECT_EQ(file_text(folder_.file("other.packing/notes.txt")), "mine");
+  EXPECT_EQ(read_file(folder_.file("other.packing/notes.txt")), "mine");
 }
 
 TEST_F(Packing, AKilledRunLeavesAWholeModelOrNone) {

@@ -22,10 +22,6 @@ namespace tessera::test {
 
 using ModelFolder = TestDirectory;
 
-inline std::string file_text(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 inline void write_text(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }

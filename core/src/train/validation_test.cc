@@ -232,8 +232,7 @@ TEST_F(ValidatedJob, WritesAnEventFile) {
   ASSERT_EQ(std::distance(fs::directory_iterator(runs), fs::directory_iterator()), 1);
   const fs::path path = fs::directory_iterator(runs)->path();
   EXPECT_THAT(path.filename().string(), testing::StartsWith("events.out.tfevents."));
-  std::ifstream in(path, std::ios::binary);
-  const std::string all((std::istreambuf_iterator<char>(in)), {});
+  const std::string all = read_file(path);
   std::vector<std::string> events;
   for (size_t at = 0; at < all.size(); at += 16 + events.back().size()) {
     ASSERT_LE(at + 16, all.size());

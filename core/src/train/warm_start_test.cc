@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -87,10 +86,7 @@ TEST_F(WarmStartedJob, TakesChangesAndTheirBase) {
     fs::remove_all(to);
     pack_model(open_float_model(from).model, to.string(), {.format = format, .name = "m"});
     std::map<std::string, std::string> files;
-    for (const auto& entry : fs::directory_iterator(to)) {
-      std::ifstream in(entry.path(), std::ios::binary);
-      files[entry.path().filename()] = {std::istreambuf_iterator<char>(in), {}};
-    }
+    for (const auto& entry : fs::directory_iterator(to)) files[entry.path().filename()] = read_file(entry.path());
     return files;
   };
   for (const RowFormat format : {RowFormat::kFloat32, RowFormat::kFloat16, RowFormat::kInt8})
