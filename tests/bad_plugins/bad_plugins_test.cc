@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <sstream>
 #include <string>
 #include <string_view>
 
@@ -27,8 +26,7 @@ std::string unwrapped(std::string output) {
 }
 
 std::string first_defect(const std::string& output) {
-  std::istringstream lines(output);
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : tessera::test::lines_of(output)) {
     for (const char* outcome : {"FAILED ", "CRASHED ", "TIMED OUT "}) {
       if (line.starts_with(outcome)) return line;
     }
@@ -72,8 +70,7 @@ TEST_P(BadPlugins, IsFoundOut) {
   const std::string line = first_defect(unwrapped(done.output));
   EXPECT_TRUE(begins_like(line, animal.line)) << line << "\nand not as expected:\n" << animal.line;
   EXPECT_THAT(line, testing::EndsWith("]")) << "it names no rule";
-  std::istringstream printed(done.output);
-  for (std::string one; std::getline(printed, one);) {
+  for (const std::string& one : tessera::test::lines_of(done.output)) {
     const bool several_words = one.find(' ', one.find_first_not_of(' ')) != std::string::npos;
     EXPECT_FALSE(one.size() > 80 && several_words) << one;
   }

@@ -71,8 +71,7 @@ TEST_P(Under, ARankThatNeverComesIsNotWaitedForLongerThanTheDeadline) {
 // The bench's only line with a time; the closing lines are about the run.
 json only_measurement(const std::string& output) {
   json found;
-  std::istringstream in(output);
-  for (std::string text; std::getline(in, text);) {
+  for (const std::string& text : lines_of(output)) {
     const json line = json::parse(text);
     if (!line.contains("median_us")) continue;
     EXPECT_TRUE(found.is_null()) << output;

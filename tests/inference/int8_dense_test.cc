@@ -80,8 +80,8 @@ TEST_F(Int8Model, IsStoredAsIntegers) {
   verify_packed_model(folder_.file("model"));
   inference::copy_packed_model(opened, folder_.file("copy"));
   EXPECT_EQ(open_packed_model(folder_.file("copy")).int8_weights, model.int8_weights);
-  EXPECT_EQ(file_text(folder_.file("copy") + "/dense.safetensors"),
-            file_text(folder_.file("model") + "/dense.safetensors"));
+  EXPECT_EQ(read_file(folder_.file("copy") + "/dense.safetensors"),
+            read_file(folder_.file("model") + "/dense.safetensors"));
 }
 
 TEST_F(Int8Model, PredictsNearlyAsInFloat32) {

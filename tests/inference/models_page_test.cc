@@ -2,8 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <sstream>
-
 #include "inference/test_model.h"
 #include "tessera_program.h"
 
@@ -19,9 +17,8 @@ struct Block {
 
 std::vector<Block> blocks_of(const std::string& page) {
   std::vector<Block> out;
-  std::istringstream lines(page);
   bool inside = false;
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : lines_of(page)) {
     if (line.starts_with("```")) {
       inside = !inside;
       if (inside) out.push_back({line.substr(3), ""});

@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -82,15 +81,14 @@ inline Stopped stopped_behind_changes(std::vector<std::string> command, const st
 
 // The logloss of the output of `tessera predict`.
 inline double logloss_of(const std::string& scores) {
-  std::istringstream lines(contents(scores));
-  std::string line;
-  std::getline(lines, line);
-  double sum = 0, n = 0;
-  for (double row = 0, label = 0, score = 0; std::getline(lines, line); ++n) {
-    EXPECT_EQ(std::sscanf(line.c_str(), "%lf,%lf,%lf", &row, &label, &score), 3) << line;
+  const std::vector<std::string> lines = lines_of(contents(scores));
+  EXPECT_GT(lines.size(), 1u);
+  double sum = 0, row = 0, label = 0, score = 0;
+  for (size_t i = 1; i < lines.size(); ++i) {
+    EXPECT_EQ(std::sscanf(lines[i].c_str(), "%lf,%lf,%lf", &row, &label, &score), 3) << lines[i];
     sum -= std::log(label > 0.5 ? score : 1 - score);
   }
-  return sum / n;
+  return sum / static_cast<double>(lines.size() - 1);
 }
 
 }  // namespace tessera::test

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <sstream>
 
 #include "served_model.h"
 
@@ -137,16 +136,14 @@ TEST_F(TopK, PredictWritesVectorsAndSearchesThem) {
       predict({"--top-k", "4", "--items", vectors, "--query", "dense_arch", "--output", model_.file("found.csv")});
   ASSERT_EQ(found.status, 0) << found.output;
   const auto [items, scores] = best(queries_);
-  std::istringstream lines(test::file_text(model_.file("found.csv")));
-  std::string line;
-  std::getline(lines, line);
-  EXPECT_EQ(line, "row,rank,item,score");
+  const std::vector<std::string> lines = test::lines_of(read_file(model_.file("found.csv")));
+  ASSERT_EQ(lines.size(), 1 + kSamples * kBest);
+  EXPECT_EQ(lines[0], "row,rank,item,score");
   for (size_t i = 0; i < kSamples * kBest; ++i) {
-    ASSERT_TRUE(std::getline(lines, line));
+    const std::string& line = lines[i + 1];
     EXPECT_THAT(line, testing::StartsWith(str_cat(i / kBest, ",", i % kBest + 1, ",", items[i], ",")));
     EXPECT_NEAR(std::stof(line.substr(line.rfind(',') + 1)), scores[i], 1e-5f);
   }
-  EXPECT_FALSE(std::getline(lines, line));
 }
 
 #ifdef TESSERA_HNSW
@@ -170,7 +167,7 @@ TEST_F(TopK, AnIndexAnswersAndSaysWhatItFinds) {
     test::succeed(predict(left));
     const std::string done = test::succeed(predict(by_index));
     EXPECT_THAT(done, HasSubstr("the index finds 100.0 % of the 4 best items (41 items as queries), in "));
-    EXPECT_EQ(test::file_text(model_.file("index.csv")), test::file_text(model_.file("exact.csv")));
+    EXPECT_EQ(read_file(model_.file("index.csv")), read_file(model_.file("exact.csv")));
   }
 }
 

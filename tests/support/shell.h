@@ -1,11 +1,13 @@
-// For tests: runs a command of the shell.
+// For tests: runs a command of the shell, and takes its output apart.
 #pragma once
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
 #include <cstdio>
+#include <sstream>
 #include <string>
+#include <vector>
 
 namespace tessera::test {
 
@@ -30,6 +32,13 @@ inline std::string output_of(const std::string& command) {
   Ended ended = run_shell(command);
   EXPECT_EQ(ended.status, 0) << command << "\n" << ended.output;
   return ended.output;
+}
+
+inline std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> out;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) out.push_back(line);
+  return out;
 }
 
 }  // namespace tessera::test

@@ -33,8 +33,7 @@ class BadNetwork : public testing::Test {
   }
   std::vector<double> losses() const {
     std::vector<double> out;
-    std::istringstream lines(contents(folder_.file("metrics")));
-    for (std::string line; std::getline(lines, line);) {
+    for (const std::string& line : lines_of(contents(folder_.file("metrics")))) {
       const json parsed = json::parse(line);
       if (parsed.contains("loss")) out.push_back(parsed["loss"]);
     }

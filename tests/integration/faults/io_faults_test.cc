@@ -83,8 +83,7 @@ TEST(IoFaultsOfALog, TakeNoLineThatComesLater) {
     }
     EXPECT_EQ(done.status, 0) << done.output;
     int whole = 0;
-    std::istringstream lines(contents(log));
-    for (std::string line; std::getline(lines, line);) whole += line.starts_with('{') && line.ends_with('}');
+    for (const std::string& line : lines_of(contents(log))) whole += line.starts_with('{') && line.ends_with('}');
     EXPECT_GE(whole, has_struck(done.output) ? 3 : 4) << contents(log);
     if (!has_struck(done.output)) return;
     ASSERT_LT(call, 50);

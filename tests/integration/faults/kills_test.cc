@@ -7,7 +7,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <sstream>
 
 #include "small_job.h"
 #include "tessera/error.h"
@@ -49,8 +48,7 @@ class DisturbedJob {
   // The losses by step; a step that was done more than once has several.
   std::multimap<int64_t, double> losses() const {
     std::multimap<int64_t, double> out;
-    std::istringstream lines(contents(folder_.file("metrics")));
-    for (std::string line; std::getline(lines, line);) {
+    for (const std::string& line : lines_of(contents(folder_.file("metrics")))) {
       const json parsed = json::parse(line, nullptr, false);
       if (parsed.is_discarded() || !parsed.contains("loss")) continue;  // the rank was killed while writing the line
       out.emplace(parsed["step"], parsed["loss"]);
@@ -100,8 +98,7 @@ class DisturbedJob {
   // A job that was killed continues from where the last one was, or from later.
   void check_progress(const std::string& output) {
     const std::string text = ", after step ";
-    std::istringstream lines(output);
-    for (std::string line; std::getline(lines, line);) {
+    for (const std::string& line : lines_of(output)) {
       int64_t step = line.find("starts again") == std::string::npos ? -1 : 0;
       if (const size_t at = line.find(text); at != std::string::npos) step = std::stoll(line.substr(at + text.size()));
       if (step < 0) continue;

@@ -67,9 +67,8 @@ class ReadFaults : public testing::TestWithParam<int> {
 
 // The lines of an output with this beginning.
 std::string lines_with(const std::string& output, const std::string& beginning) {
-  std::istringstream lines(output);
   std::string out;
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : lines_of(output)) {
     if (line.starts_with(beginning)) out += line + '\n';
   }
   return out;

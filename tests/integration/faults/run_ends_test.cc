@@ -7,7 +7,6 @@
 #include <array>
 #include <nlohmann/json.hpp>
 #include <regex>
-#include <sstream>
 
 #include "job_file.h"
 #include "small_job.h"
@@ -61,8 +60,7 @@ TEST_F(RunEnds, WhatIsWrongIsSaidOnceAndNotTriedAgain) {
   // A rank may hear of the error from another one before it finds it itself.
   const auto count = [](const std::string& text, const std::string& part) {
     int found = 0;
-    std::istringstream lines(text);
-    for (std::string line; std::getline(lines, line);)
+    for (const std::string& line : lines_of(text))
       found += line.find(part) != std::string::npos && line.find(" aborted: ") == std::string::npos ? 1 : 0;
     return found;
   };

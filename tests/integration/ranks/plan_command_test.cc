@@ -5,7 +5,6 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "job_file.h"
 #include "tessera_program.h"
@@ -142,8 +141,7 @@ TEST_F(PlanCommand, ScaleComparesWorlds) {
             2);
   const std::string table = scaled({"--scale", "2,4,8"});
   EXPECT_THAT(table, AllOf(HasSubstr("The same batch in all:"), HasSubstr("Predicted, not measured")));
-  std::istringstream lines(table);
-  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80) << line;
+  for (const std::string& line : lines_of(table)) EXPECT_LE(line.size(), 80) << line;
   EXPECT_THAT(succeed(Arguments{"plan", "--tables", tables, "--ddr-gib", "0.01", "--scale", "1,16"}),
               HasSubstr("no plan: "));
   expect_refused({"plan", "--tables", tables, "--ddr-gib", "0.0001", "--scale", "1,16"},

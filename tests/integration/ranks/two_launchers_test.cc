@@ -5,7 +5,6 @@
 
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
 #include "small_job.h"
 #include "tessera/error.h"
@@ -64,8 +63,7 @@ class TwoLaunchers : public testing::Test {
   // The steps whose losses rank 0 has written so far.
   std::set<int64_t> steps() const {
     std::set<int64_t> out;
-    std::istringstream lines(contents(folder_.file("metrics")));
-    for (std::string line; std::getline(lines, line);) {
+    for (const std::string& line : lines_of(contents(folder_.file("metrics")))) {
       const json parsed = json::parse(line, nullptr, false);
       if (!parsed.is_discarded() && parsed.contains("loss")) out.insert(parsed["step"].get<int64_t>());
     }

@@ -89,8 +89,7 @@ struct Rows {
 };
 Rows parsed(const std::string& text) {
   Rows out;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : lines_of(text)) {
     std::istringstream words(line);
     int64_t id = 0;
     words >> id;

@@ -45,10 +45,10 @@ TEST_F(ModelImportance, OrdersColumnsByWhatTheyAreWorth) {
   EXPECT_LT(said.find("  user"), said.find("  size")) << said;
   EXPECT_LT(said.find("  size"), said.find("  noise")) << said;
 
-  std::istringstream lines(succeed({"predict", "--model", file("model"), "--data", data_, "--importance", "3",
-                                    "--metric", "logloss", "--format", "jsonl"}));
   std::vector<nlohmann::json> columns;
-  for (std::string line; std::getline(lines, line);) columns.push_back(nlohmann::json::parse(line));
+  const std::string found = succeed({"predict", "--model", file("model"), "--data", data_, "--importance", "3",
+                                     "--metric", "logloss", "--format", "jsonl"});
+  for (const std::string& line : lines_of(found)) columns.push_back(nlohmann::json::parse(line));
   ASSERT_EQ(columns.size(), 3u);
   EXPECT_EQ(columns[0].at("column"), "user");
   EXPECT_EQ(columns[0].at("metric"), "logloss");

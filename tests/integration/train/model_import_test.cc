@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <sstream>
 #include <vector>
 
 #include "checkpoint/safetensors.h"
@@ -43,9 +42,8 @@ class ModelImport : public testing::Test {
   // Probabilities of the test part of the preset's data.
   std::vector<double> predictions(const std::string& preset, const std::string& model, const Arguments& more) const {
     const Arguments predict = {"predict", "--model", model, "--config", file(preset + ".toml"), "--part", "test"};
-    std::istringstream lines(succeed(predict + kShort + more));
     std::vector<double> out;
-    for (std::string line; std::getline(lines, line);) {
+    for (const std::string& line : lines_of(succeed(predict + kShort + more))) {
       const std::string last = line.substr(line.rfind(',') + 1);
       char* end = nullptr;
       const double value = std::strtod(last.c_str(), &end);
