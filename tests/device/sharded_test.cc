@@ -9,13 +9,17 @@
 
 #include "fake_runtime.h"
 #include "gpu_under_test.h"
+#include "sharded.h"
 #include "spawn.h"
 #include "tessera/device.h"
 #include "tessera/sharded_modules.h"
-#include "tessera/sharding.h"
 
 namespace tessera {
 namespace {
+
+using test::difference;
+using test::plan_of;
+using test::topology_of;
 
 constexpr int64_t kRows = 13, kDim = 8;
 const char* const kGpu = test::gpu_under_test();
@@ -44,17 +48,6 @@ std::vector<EmbeddingBagConfig> tables_of(const Case& c) {
     out.push_back(std::move(table));
   }
   return out;
-}
-
-EmbeddingModuleShardingPlan plan_of(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
-                                    const RankEnvironment& where) {
-  EmbeddingModuleShardingPlan module;
-  const Topology topology = Topology::of(where.world_size, where.local_world_size, "cpu");
-  for (const EmbeddingBagConfig& t : tables) {
-    ShardingRequest request{.sharding_type = t.name, .min_partition = 4};
-    module.add(t.name, make_sharding(runtime, t, request, topology));
-  }
-  return module;
 }
 
 // Which of a feature's samples each sample of the batch uses; in step 2, more than a hundred use the same one.
@@ -107,15 +100,6 @@ Tensor gradient_of(const std::vector<int64_t>& shape) {
   return grad;
 }
 
-std::string difference(const std::string& what, const Tensor& got, const Tensor& want, double most = 1e-6) {
-  if (got.numel() != want.numel()) return str_cat(what, " has ", got.numel(), " elements, not ", want.numel(), "\n");
-  for (int64_t i = 0; i < got.numel(); ++i) {
-    if (!(std::abs(got.item(i) - want.item(i)) <= most))
-      return str_cat(what, " [", i, "] is ", got.item(i), ", not ", want.item(i), "\n");
-  }
-  return {};
-}
-
 template <class Module>
 std::string compare_rows(const Module& a, const Module& b, int step, double most = 1e-6) {
   for (const HeldShard& held : a.held_shards()) {
@@ -141,7 +125,7 @@ struct Setting {
         device(open_device(runtime, c.device, where.rank)),
         group(ProcessGroup::connect(runtime, where)),
         tables(tables_of(c)),
-        plan(plan_of(runtime, tables, where)) {}
+        plan(plan_of(runtime, tables, topology_of(where))) {}
 
   ShardedModuleOptions options(const Case& c, bool on_device) const {
     ShardedModuleOptions o;
@@ -243,7 +227,7 @@ std::string ahead(const Case& c, const RankEnvironment& where) {
   Setting s(c, where);
   if (c.world == 1) {  // nothing then waits for the device
     std::erase_if(s.tables, [](const EmbeddingBagConfig& t) { return t.name == "data_parallel"; });
-    s.plan = plan_of(s.runtime, s.tables, where);
+    s.plan = plan_of(s.runtime, s.tables, topology_of(where));
   }
   const auto make = [&] {
     return EmbeddingBagCollectionSharder(s.runtime, s.options(c, true)).shard(s.tables, s.plan, s.group);
@@ -283,12 +267,7 @@ std::string data_parallel(const Case& c, const RankEnvironment& where) {
   s.tables[1].name = "wide";
   s.tables[1].embedding_dim = 2 * kDim;
   s.tables[1].feature_names = {"f_row_wise"};
-  for (const EmbeddingBagConfig& t : s.tables) {
-    ShardingRequest request;
-    request.sharding_type = "data_parallel";
-    if (&t == &s.tables[0]) s.plan = {};
-    s.plan.add(t.name, make_sharding(s.runtime, t, request, Topology::of(where.world_size, where.world_size, "cpu")));
-  }
+  s.plan = plan_of(s.runtime, s.tables, Topology::of(where.world_size, where.world_size, "cpu"), {"data_parallel"});
   const auto make = [&](bool on_device) {
     return EmbeddingBagCollectionSharder(s.runtime, s.options(c, on_device)).shard(s.tables, s.plan, s.group);
   };

@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <new>
 
+#include "sharded.h"
 #include "spawn.h"
 #include "tessera/sharded_modules.h"
-#include "tessera/sharding.h"
 
 namespace {
 
@@ -71,29 +71,17 @@ std::vector<EmbeddingBagConfig> tables() {
 }
 
 ShardedEmbeddingBagCollection module_of(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group) {
-  EmbeddingModuleShardingPlan plan;
-  const Topology topology = Topology::of(group->world_size(), group->local_world_size(), "cpu");
-  for (const EmbeddingBagConfig& t : tables()) {
-    ShardingRequest request{.sharding_type = t.name, .min_partition = kDim / 2};
-    plan.add(t.name, make_sharding(runtime, t, request, topology));
-  }
+  const auto plan =
+      test::plan_of(runtime, tables(), Topology::of(group->world_size(), group->local_world_size(), "cpu"));
   ShardedModuleOptions options;
   options.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.1})", 0};
   return EmbeddingBagCollectionSharder(runtime, options).shard(tables(), plan, group);
 }
 
 KeyedJaggedTensor batch_of(int rank) {
-  std::vector<std::string> keys;
-  std::vector<int64_t> ids;
-  std::vector<int32_t> lengths;
-  for (const EmbeddingBagConfig& t : tables()) {
-    keys.push_back(t.feature_names[0]);
-    for (int64_t b = 0; b < kSamples; ++b) {
-      lengths.push_back(static_cast<int32_t>((b + rank) % 3));
-      for (int64_t i = 0; i < lengths.back(); ++i) ids.push_back((b * 7 + i * 11 + rank) % kRows);
-    }
-  }
-  return KeyedJaggedTensor::from_lengths_sync(std::move(keys), Tensor::from(ids), Tensor::from(lengths));
+  return test::bags_of(
+      tables(), kSamples, [&](int64_t, int64_t b) { return (b + rank) % 3; },
+      [&](int64_t, int64_t b, int64_t i) { return (b * 7 + i * 11 + rank) % kRows; });
 }
 
 // Runs a first step in which the k-th allocation fails. Returns the error, or "" if all went well.

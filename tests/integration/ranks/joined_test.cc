@@ -10,9 +10,9 @@
 
 #include "config/fnv1a.h"
 #include "config/test_refusal.h"
+#include "sharded.h"
 #include "spawn.h"
 #include "tessera/sharded_modules.h"
-#include "tessera/sharding.h"
 #include "tessera/step_figures.h"
 
 namespace tessera::test::joined_test {
@@ -39,28 +39,14 @@ std::vector<EmbeddingBagConfig> tables(std::span<const char* const> types, bool 
 }
 
 EmbeddingModuleShardingPlan plan(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables, int local) {
-  EmbeddingModuleShardingPlan plan;
-  for (const EmbeddingBagConfig& table : tables) {
-    ShardingRequest request{.sharding_type = table.name, .min_partition = 2};
-    plan.add(table.name, make_sharding(runtime, table, request, Topology::of(kWorld, local, "cpu")));
-  }
-  return plan;
+  return plan_of(runtime, tables, Topology::of(kWorld, local, "cpu"), {}, {.min_partition = 2});
 }
 
 // Ranks have other numbers of samples and ids; one has none in some steps.
 KeyedJaggedTensor batch_of(const std::vector<EmbeddingBagConfig>& tables, int rank, int step) {
-  std::vector<std::string> keys;
-  std::vector<int64_t> ids;
-  std::vector<int32_t> lengths;
-  const int64_t bags = step % 2 && rank == 3 ? 0 : 5 + rank % 3;
-  for (const EmbeddingBagConfig& t : tables) {
-    keys.push_back(t.feature_names[0]);
-    for (int64_t b = 0; b < bags; ++b) {
-      lengths.push_back(static_cast<int32_t>((b + rank + step) % 4));
-      for (int32_t i = 0; i < lengths.back(); ++i) ids.push_back((7 * rank + 11 * b + 5 * i * i + step) % kTableRows);
-    }
-  }
-  return KeyedJaggedTensor::from_lengths_sync(keys, Tensor::from(ids), Tensor::from(lengths));
+  return bags_of(
+      tables, step % 2 && rank == 3 ? 0 : 5 + rank % 3, [&](int64_t, int64_t b) { return (b + rank + step) % 4; },
+      [&](int64_t, int64_t b, int64_t i) { return (7 * rank + 11 * b + 5 * i * i + step) % kTableRows; });
 }
 
 Tensor gradient_like(const Tensor& values, int rank) {
@@ -149,8 +135,7 @@ std::string refusal(int world, const ProcessGroupOptions& options) {
     const Runtime runtime;
     const auto group = ProcessGroup::connect(runtime, where, options);
     const auto all = tables(std::span(kPooled).first(1), true);
-    EmbeddingModuleShardingPlan plan;
-    plan.add(all[0].name, make_sharding(runtime, all[0], {.sharding_type = "table_wise"}, Topology::of(world)));
+    const auto plan = plan_of(runtime, all, Topology::of(world));
     return test::refusal(
         [&] {
           EmbeddingBagCollectionSharder(runtime, {.optimizer = {"exact_sgd", "{}", 0}}).shard(all, plan, group);

@@ -5,10 +5,10 @@
 #include <cmath>
 
 #include "config/test_refusal.h"
+#include "sharded.h"
 #include "spawn.h"
 #include "tessera/embedding_modules.h"
 #include "tessera/sharded_modules.h"
-#include "tessera/sharding.h"
 #include "tessera/step_figures.h"
 
 namespace tessera::test::many_ranks_test {
@@ -30,18 +30,11 @@ std::vector<EmbeddingBagConfig> tables() {
 
 // Each rank has other ids. `broken`: one of them is no row.
 KeyedJaggedTensor batch_of(int rank, int step, bool broken) {
-  std::vector<std::string> keys;
-  std::vector<int64_t> ids;
-  std::vector<int32_t> lengths;
-  for (const std::string& type : kTypes) {
-    keys.push_back("f_" + type);
-    for (int64_t b = 0; b < kBags; ++b) {
-      lengths.push_back(static_cast<int32_t>((b + rank) % 3));
-      for (int32_t i = 0; i < lengths.back(); ++i) ids.push_back((7 * rank + 11 * b + 5 * i + step) % kTableRows);
-    }
-  }
-  if (broken) ids[0] = kTableRows;
-  return KeyedJaggedTensor::from_lengths_sync(keys, Tensor::from(ids), Tensor::from(lengths));
+  return bags_of(
+      tables(), kBags, [&](int64_t, int64_t b) { return (b + rank) % 3; },
+      [&](int64_t, int64_t b, int64_t i) {
+        return std::exchange(broken, false) ? kTableRows : (7 * rank + 11 * b + 5 * i + step) % kTableRows;
+      });
 }
 
 struct Sharded {
@@ -51,12 +44,7 @@ struct Sharded {
         sharded(EmbeddingBagCollectionSharder(runtime, options).shard(tables(), plan(runtime, local), group)) {}
 
   static EmbeddingModuleShardingPlan plan(const Runtime& runtime, int local) {
-    EmbeddingModuleShardingPlan plan;
-    for (const EmbeddingBagConfig& table : tables()) {
-      ShardingRequest request{.sharding_type = table.name, .min_partition = 2};
-      plan.add(table.name, make_sharding(runtime, table, request, Topology::of(kWorld, local, "cpu")));
-    }
-    return plan;
+    return plan_of(runtime, tables(), Topology::of(kWorld, local, "cpu"), {}, {.min_partition = 2});
   }
 
   ShardedModuleOptions options;

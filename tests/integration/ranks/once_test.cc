@@ -6,9 +6,9 @@
 #include <set>
 
 #include "config/test_refusal.h"
+#include "sharded.h"
 #include "spawn.h"
 #include "tessera/sharded_modules.h"
-#include "tessera/sharding.h"
 #include "tessera/step_figures.h"
 
 namespace tessera::test::once_test {
@@ -41,30 +41,19 @@ std::vector<EmbeddingBagConfig> tables_for(const Case& of, bool once) {
 
 EmbeddingModuleShardingPlan plan_for(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
                                      const Case& of) {
-  EmbeddingModuleShardingPlan plan;
-  for (const EmbeddingBagConfig& table : tables) {
-    ShardingRequest request{.sharding_type = of.type, .min_partition = 8};
-    plan.add(table.name, make_sharding(runtime, table, request, Topology::of(of.world, of.local, "cpu")));
-  }
-  return plan;
+  return plan_of(runtime, tables, Topology::of(of.world, of.local, "cpu"), {of.type}, {.min_partition = 8});
 }
 
 // Ids that mostly repeat; in step 1 rank 0 has no samples, in step 2 all ids differ. Samples have 0 to 5 ids, or one
 // at most if rows are pooled. Some ids are out of range.
 KeyedJaggedTensor batch_of(const Case& of, int rank, int step) {
-  std::vector<int64_t> ids;
-  std::vector<int32_t> lengths;
-  const int64_t samples = step == 1 && rank == 0 ? 0 : kSamples + rank;
-  for (int64_t f = 0; f < 3; ++f) {
-    for (int64_t b = 0; b < samples; ++b) {
-      lengths.push_back(static_cast<int32_t>(sequences(of) ? (b * 7 + f) % 6 : (b + f) % 5 != 0));
-      for (int32_t i = 0; i < lengths.back(); ++i) {
-        const auto n = static_cast<int64_t>(ids.size());
-        ids.push_back(step == 2 ? n * 7 % kRows : n % 29 == 28 ? kRows + n : n * n * n % (17 + rank) * 30);
-      }
-    }
-  }
-  return KeyedJaggedTensor::from_lengths_sync({"a", "b", "c"}, Tensor::from(ids), Tensor::from(lengths));
+  return bags_of(
+      tables_for(of, false), step == 1 && rank == 0 ? 0 : kSamples + rank,
+      [&](int64_t f, int64_t b) { return sequences(of) ? (b * 7 + f) % 6 : (b + f) % 5 != 0; },
+      [&, next = int64_t{0}](int64_t, int64_t, int64_t) mutable {
+        const int64_t n = next++;
+        return step == 2 ? n * 7 % kRows : n % 29 == 28 ? kRows + n : n * n * n % (17 + rank) * 30;
+      });
 }
 
 // Multiples of a quarter, whose sums are exact in any order.

@@ -7,11 +7,11 @@
 
 #include "config/test_refusal.h"
 #include "planner/search_space.h"
+#include "sharded.h"
 #include "spawn.h"
 #include "tessera/embedding_modules.h"
 #include "tessera/planner.h"
 #include "tessera/quantization.h"
-#include "tessera/sharding.h"
 
 namespace tessera::test::quant_sharding_test {
 namespace {
@@ -51,24 +51,9 @@ KeyedJaggedTensor batch_of(int rank) {
       Tensor::from<int32_t>({3, 1, 1, 0, 3, 1, 2, 0, 3}));
 }
 
-EmbeddingModuleShardingPlan plan_of(const Runtime& runtime, const std::vector<QuantizedTable>& tables,
-                                    const std::string& type, const Topology& topology) {
-  EmbeddingModuleShardingPlan plan;
-  for (const EmbeddingBagConfig& t : configs_of(tables)) {
-    ShardingRequest request{.sharding_type = type, .compute_kernel = "quant", .min_partition = 4};
-    plan.add(t.name, make_sharding(runtime, t, request, topology));
-  }
-  return plan;
-}
-
-std::string difference(const std::string& what, const Tensor& got, const Tensor& want) {
-  if (got.shape() != want.shape()) return what + ": other shapes\n";
-  for (int64_t i = 0; i < got.numel(); ++i) {
-    if (!(std::abs(got.item(i) - want.item(i)) <= 1e-5)) {
-      return str_cat(what, ": element ", i, " is ", got.item(i), ", not ", want.item(i), "\n");
-    }
-  }
-  return {};
+EmbeddingModuleShardingPlan quant_plan(const Runtime& runtime, const std::vector<QuantizedTable>& tables,
+                                       const std::string& type, const Topology& topology) {
+  return plan_of(runtime, configs_of(tables), topology, {type}, {.compute_kernel = "quant", .min_partition = 4});
 }
 
 std::string run_pooled(const Runtime& runtime, const EmbeddingModuleShardingPlan& plan,
@@ -82,7 +67,7 @@ std::string run_pooled(const Runtime& runtime, const EmbeddingModuleShardingPlan
     // Nothing is kept for a backward, even if the caller does not say so.
     const auto got = sharded.forward(batch_of(group->rank() + step), false, step == 0).wait();
     if (got.values.keys() != want.keys()) return "other keys";
-    out += difference("pooled", got.values.values(), want.values());
+    out += difference("pooled", got.values.values(), want.values(), 1e-5);
   }
   return out;
 }
@@ -96,7 +81,7 @@ std::string run_sequences(const Runtime& runtime, const EmbeddingModuleShardingP
   const auto got = sharded.forward(batch_of(group->rank()), false, false).wait();
   std::string out;
   for (size_t i = 0; i < want.size(); ++i) {
-    out += difference(want[i].first, got.values.at(i).second.values(), want[i].second.values());
+    out += difference(want[i].first, got.values.at(i).second.values(), want[i].second.values(), 1e-5);
   }
   return out;
 }
@@ -116,8 +101,8 @@ TEST_P(Cuts, EqualTheUnshardedCollection) {
     const auto answers = cli::run_in_ranks(world, local, 60, [&](const RankEnvironment& where) {
       const Runtime runtime(with_stripe());
       const auto group = ProcessGroup::connect(runtime, where);
-      std::string out = run_pooled(runtime, plan_of(runtime, tables_of(true), GetParam(), topology), group);
-      out += run_sequences(runtime, plan_of(runtime, tables_of(false), GetParam(), topology), group);
+      std::string out = run_pooled(runtime, quant_plan(runtime, tables_of(true), GetParam(), topology), group);
+      out += run_sequences(runtime, quant_plan(runtime, tables_of(false), GetParam(), topology), group);
       group->barrier();
       return out;
     });
@@ -161,7 +146,7 @@ TEST(QuantPlanner, PlansQuantizedTablesWithTheirStoredBytes) {
 TEST(QuantSharding, WrongPlansAreRefused) {
   const Runtime runtime;
   const std::vector<QuantizedTable> tables = tables_of(true);
-  EmbeddingModuleShardingPlan plan = plan_of(runtime, tables, "table_wise", Topology::of(1, 1, "cpu"));
+  EmbeddingModuleShardingPlan plan = quant_plan(runtime, tables, "table_wise", Topology::of(1, 1, "cpu"));
   EmbeddingModuleShardingPlan inside_byte;
   for (auto [name, sharding] : plan.tables()) {
     sharding.shards = {{13, 2, 0, 0, 0}, {13, kDim - 2, 0, 2, 0}};

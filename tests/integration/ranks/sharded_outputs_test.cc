@@ -3,11 +3,11 @@
 
 #include <cmath>
 
+#include "sharded.h"
 #include "spawn.h"
 #include "tessera/distributed_model_parallel.h"
 #include "tessera/embedding_modules.h"
 #include "tessera/sharded_modules.h"
-#include "tessera/sharding.h"
 
 namespace tessera::test::sharded_outputs_test {
 namespace {
@@ -82,9 +82,7 @@ TEST(HalfTables, OutputsOfShardedOnesAreHalves) {
                                .data_type = DType::kFloat16,
                                .init_range = 0.3};
       const auto tables = validated({table});
-      EmbeddingModuleShardingPlan plan;
-      plan.add("a", make_sharding(runtime, tables[0], {.sharding_type = type, .min_partition = 4},
-                                  Topology::of(kWorld, kWorld, "cpu")));
+      const auto plan = plan_of(runtime, tables, Topology::of(kWorld, kWorld, "cpu"), {type});
       const OptimizerSpec sgd{"exact_sgd", R"({"learning_rate": 0.1})", 0};
       auto bags = EmbeddingBagCollectionSharder(runtime, {.optimizer = sgd, .seed = 3}).shard(tables, plan, group);
       auto rows = EmbeddingCollectionSharder(runtime, {.optimizer = sgd, .seed = 3}).shard(tables, plan, group);

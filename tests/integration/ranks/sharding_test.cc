@@ -8,10 +8,10 @@
 #include <random>
 
 #include "config/test_refusal.h"
+#include "sharded.h"
 #include "spawn.h"
 #include "tessera/embedding_modules.h"
 #include "tessera/sharded_modules.h"
-#include "tessera/sharding.h"
 
 namespace tessera::test::sharding_test {
 namespace {
@@ -148,13 +148,9 @@ std::string run_rank(const Case& c, const RankEnvironment& where) {
   const Runtime runtime({.plugin_path = {TESSERA_TEST_PLUGINS}, .require = {"acme.stripe"}});
   const auto group = ProcessGroup::connect(runtime, where);
   const Topology topology = Topology::of(c.world, c.local, "cpu");
-  EmbeddingModuleShardingPlan plan;
-  bool cut = false;
-  for (size_t t = 0; t < c.tables.size(); ++t) {
-    ShardingRequest request{.sharding_type = c.types[t], .min_partition = 4};
-    plan.add(c.tables[t].name, make_sharding(runtime, c.tables[t], request, topology));
-    cut = cut || cuts_columns(plan.at(c.tables[t].name), c.tables[t]);
-  }
+  const auto plan = plan_of(runtime, c.tables, topology, c.types);
+  const bool cut = std::any_of(c.tables.begin(), c.tables.end(),
+                               [&](const EmbeddingBagConfig& t) { return cuts_columns(plan.at(t.name), t); });
   OptimizerSpec optimizer = c.optimizer;
   if (cut && optimizer.name == "exact_rowwise_adagrad") optimizer.name = "exact_adagrad";
   ShardedModuleOptions options{.optimizer = optimizer, .is_weighted = c.weighted, .seed = c.seed};

@@ -5,10 +5,10 @@
 #include <atomic>
 
 #include "replaced_malloc.h"
+#include "sharded.h"
 #include "spawn.h"
 #include "tessera/layer_graph.h"
 #include "tessera/sharded_modules.h"
-#include "tessera/sharding.h"
 
 namespace {
 
@@ -52,19 +52,11 @@ std::vector<EmbeddingBagConfig> tables_of(PoolingType pooling) {
 
 // Bags of 0 to 3 ids.
 KeyedJaggedTensor batch_of(const std::vector<EmbeddingBagConfig>& tables, DType dtype, int64_t samples, int64_t seed) {
-  std::vector<std::string> keys;
-  std::vector<int64_t> ids;
-  std::vector<int32_t> lengths;
-  for (const EmbeddingBagConfig& t : tables) {
-    keys.push_back(t.feature_names[0]);
-    for (int64_t b = 0; b < samples; ++b) {
-      lengths.push_back(static_cast<int32_t>((b + seed) % 4));
-      for (int32_t i = 0; i < lengths.back(); ++i) ids.push_back((b * 331 + int64_t{7919} * i + seed * 101) % kRows);
-    }
-  }
-  const Tensor values =
-      dtype == DType::kInt64 ? Tensor::from(ids) : Tensor::from(std::vector<int32_t>(ids.begin(), ids.end()));
-  KeyedJaggedTensor batch = KeyedJaggedTensor::from_lengths_sync(std::move(keys), values, Tensor::from(lengths));
+  KeyedJaggedTensor batch = test::bags_of(
+      tables, samples, [&](int64_t, int64_t b) { return (b + seed) % 4; },
+      [&](int64_t, int64_t b, int64_t i) { return (b * 331 + 7919 * i + seed * 101) % kRows; });
+  if (dtype == DType::kInt32)
+    batch = KeyedJaggedTensor::from_lengths_sync(batch.keys(), batch.values().to(dtype), batch.lengths());
   batch.offsets();  // computed on first use
   return batch;
 }
@@ -95,11 +87,7 @@ struct Workload {
 Workload workload_of(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group, const Kind& kind) {
   const auto tables = tables_of(kind.pooling);
   const Topology topology = Topology::of(group->world_size(), group->local_world_size(), "cpu");
-  EmbeddingModuleShardingPlan plan;
-  for (size_t t = 0; t < tables.size(); ++t) {
-    ShardingRequest request{.sharding_type = kTypes[t % kTypes.size()], .min_partition = 4};
-    plan.add(tables[t].name, make_sharding(runtime, tables[t], request, topology));
-  }
+  const auto plan = test::plan_of(runtime, tables, topology, kTypes);
   ShardedModuleOptions options;
   options.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.1})", 0};
   Workload w{EmbeddingBagCollectionSharder(runtime, options).shard(tables, plan, group), {}, {}};
@@ -167,9 +155,7 @@ std::string count_of_held_sequences(const RankEnvironment& where) {
   const Runtime runtime({.threads = 1});
   const auto group = ProcessGroup::connect(runtime, where, {"tcp", "{}", 30});
   const auto tables = tables_of(PoolingType::kNone);
-  EmbeddingModuleShardingPlan plan;
-  for (const EmbeddingBagConfig& t : tables)
-    plan.add(t.name, make_sharding(runtime, t, {.sharding_type = "row_wise"}, Topology::of(1, 1, "cpu")));
+  const auto plan = test::plan_of(runtime, tables, Topology::of(1, 1, "cpu"), {"row_wise"});
   auto module = EmbeddingCollectionSharder(runtime, {.optimizer = {"exact_sgd", "{}", 0}}).shard(tables, plan, group);
   const KeyedJaggedTensor batch = batch_of(tables, DType::kInt64, 64, 64);
   Tensor held;

@@ -4,10 +4,10 @@
 
 #include <cmath>
 
+#include "sharded.h"
 #include "spawn.h"
 #include "tessera/embedding_modules.h"
 #include "tessera/sharded_modules.h"
-#include "tessera/sharding.h"
 #include "tessera/step_figures.h"
 
 namespace tessera::test::traffic_test {
@@ -31,12 +31,7 @@ std::vector<EmbeddingBagConfig> tables_for(const std::vector<std::string>& types
 
 EmbeddingModuleShardingPlan plan_for(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
                                      const std::vector<std::string>& types) {
-  EmbeddingModuleShardingPlan plan;
-  for (size_t t = 0; t < tables.size(); ++t) {
-    ShardingRequest request{.sharding_type = types[t], .min_partition = 4};
-    plan.add(tables[t].name, make_sharding(runtime, tables[t], request, Topology::of(kWorld, kLocal, "cpu")));
-  }
-  return plan;
+  return plan_of(runtime, tables, Topology::of(kWorld, kLocal, "cpu"), types);
 }
 
 // Every bag has kIds ids, at least one in every row shard, so that no bag is empty anywhere.

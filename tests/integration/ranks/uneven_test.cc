@@ -6,10 +6,10 @@
 #include <numeric>
 
 #include "config/test_refusal.h"
+#include "sharded.h"
 #include "spawn.h"
 #include "tessera/distributed_model_parallel.h"
 #include "tessera/embedding_modules.h"
-#include "tessera/sharding.h"
 
 namespace tessera::test::uneven_test {
 namespace {
@@ -37,13 +37,9 @@ std::vector<EmbeddingBagConfig> tables_of(PoolingType pooling, int64_t rows = kR
 }
 
 ShardingPlan plan_of(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables, const Topology& topology) {
-  EmbeddingModuleShardingPlan module;
-  for (const EmbeddingBagConfig& t : tables) {
-    ShardingRequest request{.sharding_type = t.name, .min_partition = std::min<int64_t>(4, (t.embedding_dim + 1) / 2)};
-    module.add(t.name, make_sharding(runtime, t, request, topology));
-  }
+  const int64_t width = std::min<int64_t>(4, (tables[0].embedding_dim + 1) / 2);
   ShardingPlan plan{.world_size = topology.world_size, .local_world_size = topology.local_world_size};
-  plan.modules.emplace_back("sparse", std::move(module));
+  plan.modules.emplace_back("sparse", test::plan_of(runtime, tables, topology, {}, {.min_partition = width}));
   return plan;
 }
 
@@ -110,7 +106,7 @@ std::string run_out_early(const RankEnvironment& where) {
   const auto tables = tables_of(PoolingType::kSum);
   const EmbeddingBagCollection described(runtime, {.tables = tables, .device = kMeta});
   DistributedModelParallelOptions options;
-  options.plan = plan_of(runtime, tables, Topology::of(where.world_size, where.local_world_size, "cpu"));
+  options.plan = plan_of(runtime, tables, topology_of(where));
   options.sharded.optimizer = kAdagrad;
   options.bucket_mib = 1e-6;
   const auto dense = std::make_shared<Parameter>();
@@ -191,7 +187,7 @@ std::string weighted_mean(const RankEnvironment& where) {
   const Runtime runtime;
   const auto group = ProcessGroup::connect(runtime, where);
   const auto tables = tables_of(PoolingType::kMean);
-  const Topology topology = Topology::of(where.world_size, where.local_world_size, "cpu");
+  const Topology topology = topology_of(where);
   ShardedModuleOptions options{.optimizer = kAdagrad, .is_weighted = true};
   auto sharded = EmbeddingBagCollectionSharder(runtime, options)
                      .shard(tables, plan_of(runtime, tables, topology).at("sparse"), group);
@@ -231,7 +227,7 @@ std::string few_of_all(const RankEnvironment& where, int64_t rows, int64_t dim) 
   const Runtime runtime;
   const auto group = ProcessGroup::connect(runtime, where);
   const auto tables = tables_of(PoolingType::kMean, rows, dim);
-  const Topology topology = Topology::of(where.world_size, where.local_world_size, "cpu");
+  const Topology topology = topology_of(where);
   ShardedModuleOptions options;
   options.optimizer = kAdagrad;
   auto sharded = EmbeddingBagCollectionSharder(runtime, options)
@@ -274,7 +270,7 @@ std::string bag_too_long(const RankEnvironment& where) {
   const Runtime runtime;
   const auto group = ProcessGroup::connect(runtime, where);
   const auto tables = tables_of(PoolingType::kSum);
-  const Topology topology = Topology::of(where.world_size, where.local_world_size, "cpu");
+  const Topology topology = topology_of(where);
   ShardedModuleOptions options;
   options.optimizer = kAdagrad;
   auto sharded = EmbeddingBagCollectionSharder(runtime, options)
@@ -295,7 +291,7 @@ std::string shards_without_rows(const RankEnvironment& where) {
   EmbeddingBagConfig table = table_of("row_wise", PoolingType::kSum);
   table.num_embeddings = 2;
   table.optimizer = kAdagrad;
-  const Topology topology = Topology::of(where.world_size, where.local_world_size, "cpu");
+  const Topology topology = topology_of(where);
   const auto sharded = EmbeddingBagCollectionSharder(runtime, {})
                            .shard({table}, plan_of(runtime, {table}, topology).at("sparse"), group);
   const auto held = sharded.held_shards();

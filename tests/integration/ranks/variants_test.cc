@@ -9,10 +9,10 @@
 #include <cctype>
 #include <cmath>
 
+#include "sharded.h"
 #include "spawn.h"
 #include "tessera/embedding_modules.h"
 #include "tessera/sharded_modules.h"
-#include "tessera/sharding.h"
 
 namespace tessera::test::variants_test {
 namespace {
@@ -30,16 +30,6 @@ std::vector<EmbeddingBagConfig> tables(PoolingType second) {
     out.push_back(std::move(c));
   }
   return out;
-}
-
-EmbeddingModuleShardingPlan plan_of(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
-                                    const std::string& type, int world, int local) {
-  EmbeddingModuleShardingPlan plan;
-  for (const EmbeddingBagConfig& t : tables) {
-    ShardingRequest request{.sharding_type = type, .min_partition = 4};
-    plan.add(t.name, make_sharding(runtime, t, request, Topology::of(world, local, "cpu")));
-  }
-  return plan;
 }
 
 // f0 has three samples, f1 two; the batch of four uses them through the inverse indices. Rank 1 has run out of samples.
@@ -68,15 +58,6 @@ KeyedJaggedTensor plain_batch(int rank) {
 KeyedJaggedTensor dirty_batch(int rank) {
   return KeyedJaggedTensor::from_lengths_sync({"f1", "f0"}, Tensor::from<int64_t>({rank, 12, 5, -1, 2, 99, 1}),
                                               Tensor::from<int32_t>({2, 0, 2, 3}));
-}
-
-std::string difference(const std::string& what, const Tensor& got, const Tensor& want) {
-  if (got.shape() != want.shape()) return what + ": other shapes\n";
-  for (int64_t i = 0; i < got.numel(); ++i) {
-    if (std::abs(got.item(i) - want.item(i)) > 1e-6)
-      return str_cat(what, ": element ", i, " is ", got.item(i), ", not ", want.item(i), "\n");
-  }
-  return {};
 }
 
 const OptimizerSpec kAdagrad = {"exact_adagrad", R"({"learning_rate": 0.1, "eps": 0.1})", 0};
@@ -111,7 +92,7 @@ std::string run_pooled(const RankEnvironment& where, const std::string& type, Ma
   const auto configs = tables(PoolingType::kMean);
   ShardedModuleOptions options{.optimizer = kAdagrad, .bounds_check = bounds};
   auto sharded = EmbeddingBagCollectionSharder(runtime, options)
-                     .shard(configs, plan_of(runtime, configs, type, where.world_size, where.local_world_size), group);
+                     .shard(configs, plan_of(runtime, configs, topology_of(where), {type}), group);
   CollectionOptions unsharded{.tables = configs, .optimizer = kAdagrad, .bounds_check = bounds};
   EmbeddingBagCollection whole(runtime, unsharded);
   auto mine = sharded.forward(make(where.rank)).wait();
@@ -135,7 +116,7 @@ std::string run_sequence(const RankEnvironment& where, const std::string& type, 
   const auto configs = tables(PoolingType::kSum);
   ShardedModuleOptions options{.optimizer = kAdagrad, .bounds_check = bounds};
   auto sharded = EmbeddingCollectionSharder(runtime, options)
-                     .shard(configs, plan_of(runtime, configs, type, where.world_size, where.local_world_size), group);
+                     .shard(configs, plan_of(runtime, configs, topology_of(where), {type}), group);
   CollectionOptions unsharded{.tables = configs, .optimizer = kAdagrad, .bounds_check = bounds};
   EmbeddingCollection whole(runtime, unsharded);
   auto mine = sharded.forward(make(where.rank)).wait();

@@ -10,10 +10,10 @@
 #include <random>
 #include <sstream>
 
+#include "sharded.h"
 #include "small_job.h"
 #include "spawn.h"
 #include "tessera/sharded_modules.h"
-#include "tessera/sharding.h"
 #include "tessera_program.h"
 
 namespace tessera::test::hot_rows_test {
@@ -114,9 +114,7 @@ std::vector<double> looked_up(const std::string& sharding) {
          const auto group = ProcessGroup::connect(runtime, where, {.backend = "tcp"});
          EmbeddingBagConfig table{.name = "t", .num_embeddings = kRows, .embedding_dim = 8};
          const auto tables = validated({table});
-         EmbeddingModuleShardingPlan plan;
-         plan.add("t",
-                  make_sharding(runtime, tables[0], {.sharding_type = sharding}, Topology::of(kWorld, kWorld, "cpu")));
+         const auto plan = plan_of(runtime, tables, Topology::of(kWorld, kWorld, "cpu"), {sharding}, {});
          auto sharded =
              EmbeddingBagCollectionSharder(runtime, {.optimizer = {"exact_sgd", R"({"learning_rate": 0.1})", 0}})
                  .shard(tables, plan, group);
