@@ -12,7 +12,6 @@
 #include "sharded.h"
 #include "spawn.h"
 #include "tessera/device.h"
-#include "tessera/sharded_modules.h"
 
 namespace tessera {
 namespace {

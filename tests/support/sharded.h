@@ -8,6 +8,7 @@
 
 #include "tessera/jagged_tensor.h"
 #include "tessera/process_group.h"
+#include "tessera/sharded_modules.h"
 #include "tessera/sharding.h"
 
 namespace tessera::test {
@@ -47,12 +48,29 @@ KeyedJaggedTensor bags_of(const std::vector<EmbeddingBagConfig>& tables, int64_t
   return KeyedJaggedTensor::from_lengths_sync(std::move(keys), Tensor::from(ids), Tensor::from(lengths));
 }
 
-// Says which element of `got` is farther than `most` from that of `want`; "": none is.
-inline std::string difference(const std::string& what, const Tensor& got, const Tensor& want, double most = 1e-6) {
+// Says which element of `got` is farther than most + share * |value| from that of `want`; "": none is.
+inline std::string difference(const std::string& what, const Tensor& got, const Tensor& want, double most = 1e-6,
+                              double share = 0) {
   if (got.shape() != want.shape()) return what + " has another shape\n";
   for (int64_t i = 0; i < got.numel(); ++i) {
-    if (!(std::abs(got.item(i) - want.item(i)) <= most))
+    if (!(std::abs(got.item(i) - want.item(i)) <= most + share * std::abs(want.item(i))))
       return str_cat(what, " [", i, "] is ", got.item(i), ", not ", want.item(i), "\n");
+  }
+  return {};
+}
+
+// Compares this rank's rows with those of the whole tables; up to most + share * |value| is equal.
+template <class Whole>
+std::string compare_weights(const ShardedEmbeddings& sharded, const Whole& whole, double most, double share = 0) {
+  for (const HeldShard& held : sharded.held_shards()) {
+    const Tensor mine = sharded.weight(held), all = whole.weight(held.table);
+    const auto rows = sharded.table_rows(held, 0, held.where.rows);
+    for (int64_t i = 0; i < held.where.rows * held.where.cols; ++i) {
+      const int64_t row = rows[static_cast<size_t>(i / held.where.cols)];
+      const double got = mine.item(i), want = all.item(row * all.size(1) + held.where.col + i % held.where.cols);
+      if (!(std::abs(got - want) <= most + share * std::abs(want)))
+        return str_cat("table ", held.table, " row ", row, " has ", got, ", not ", want, "\n");
+    }
   }
   return {};
 }

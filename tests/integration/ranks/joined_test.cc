@@ -12,7 +12,6 @@
 #include "config/test_refusal.h"
 #include "sharded.h"
 #include "spawn.h"
-#include "tessera/sharded_modules.h"
 #include "tessera/step_figures.h"
 
 namespace tessera::test::joined_test {

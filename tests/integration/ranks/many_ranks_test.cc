@@ -2,13 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "config/test_refusal.h"
 #include "sharded.h"
 #include "spawn.h"
 #include "tessera/embedding_modules.h"
-#include "tessera/sharded_modules.h"
 #include "tessera/step_figures.h"
 
 namespace tessera::test::many_ranks_test {
@@ -62,9 +59,7 @@ std::string run_steps(const RankEnvironment& where, int local) {
     const KeyedJaggedTensor batch = batch_of(where.rank, step, false);
     const KeyedTensor got = both.sharded.forward(batch, false, false).wait().values;
     const KeyedTensor want = both.whole.forward(batch);
-    for (int64_t i = 0; i < want.values().numel(); ++i) {
-      if (std::abs(got.values().item(i) - want.values().item(i)) > 1e-5) errors = "the output differs\n";
-    }
+    errors += difference("the output", got.values(), want.values(), 1e-5);
     const StepTraffic& traffic = both.sharded.last_traffic();
     const auto& ids = traffic.bytes.ids;
     const auto& others = traffic.bytes.unused_inline;

@@ -8,7 +8,6 @@
 #include "config/test_refusal.h"
 #include "sharded.h"
 #include "spawn.h"
-#include "tessera/sharded_modules.h"
 #include "tessera/step_figures.h"
 
 namespace tessera::test::once_test {

@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "config/test_refusal.h"
 #include "planner/search_space.h"
 #include "sharded.h"

@@ -8,7 +8,6 @@
 #include "sharded.h"
 #include "spawn.h"
 #include "tessera/layer_graph.h"
-#include "tessera/sharded_modules.h"
 
 namespace {
 

@@ -2,12 +2,9 @@
 // bag.
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "sharded.h"
 #include "spawn.h"
 #include "tessera/embedding_modules.h"
-#include "tessera/sharded_modules.h"
 #include "tessera/step_figures.h"
 
 namespace tessera::test::traffic_test {
@@ -69,10 +66,7 @@ std::string run_rank(const RankEnvironment& where, const std::vector<std::string
   const KeyedJaggedTensor batch = full_batch(types.size(), where.rank);
   const auto out = sharded.forward(batch).wait();
   const KeyedTensor want = whole.forward(batch);
-  std::string errors;
-  for (int64_t i = 0; i < want.values().numel(); ++i) {
-    if (std::abs(out.values.values().item(i) - want.values().item(i)) > 1e-5) errors = "the output differs\n";
-  }
+  std::string errors = difference("the output", out.values.values(), want.values(), 1e-5);
   Tensor grad = Tensor::empty(want.values().shape());
   grad.fill(1);
   sharded.backward(out, grad);

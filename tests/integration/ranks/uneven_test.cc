@@ -83,21 +83,6 @@ Tensor gradient_like(const Tensor& output) {
   return grad;
 }
 
-std::string compare_weights(const ShardedEmbeddings& sharded, const EmbeddingBagCollection& whole) {
-  for (const HeldShard& held : sharded.held_shards()) {
-    const Tensor mine = sharded.weight(held), all = whole.weight(held.table);
-    for (int64_t r = 0; r < held.where.rows; ++r) {
-      for (int64_t c = 0; c < held.where.cols; ++c) {
-        const double got = mine.item(r * held.where.cols + c);
-        const double want = all.item((held.where.row + r) * all.size(1) + held.where.col + c);
-        if (std::abs(got - want) > 1e-5)
-          return str_cat("table ", held.table, " row ", held.where.row + r, " is ", got, ", not ", want, "\n");
-      }
-    }
-  }
-  return {};
-}
-
 // Rank r has 1 + 2 r batches and continues with empty ones until all ranks have finished. In every step, the unsharded
 // module gets the batches of the ranks that still have one.
 std::string run_out_early(const RankEnvironment& where) {
@@ -153,8 +138,8 @@ std::string run_out_early(const RankEnvironment& where) {
     for (int64_t i = 0; i < grad.numel(); ++i)
       grad.data<float>()[i] = gradient_at(i % each) / static_cast<float>(where.world_size);
     whole.backward(std::move(context), grad);
-    const std::string difference = compare_weights(model.bags("sparse"), whole);
-    if (!difference.empty()) return str_cat("step ", step, ": ", difference);
+    const std::string text = compare_weights(model.bags("sparse"), whole, 1e-5);
+    if (!text.empty()) return str_cat("step ", step, ": ", text);
   }
   group->barrier();
   // One step more than the longest rank has batches: in that step all ranks say that they have finished.
@@ -203,20 +188,16 @@ std::string weighted_mean(const RankEnvironment& where) {
     const KeyedTensor want =
         whole.forward(batch_of(all, {.step = step, .samples = 6, .weighted = true, .divided = true}), &context);
     const Tensor& got = mine.values.values();
-    for (int64_t i = 0; i < got.numel(); ++i) {
-      const double expected = want.values().item(where.rank * got.numel() + i);
-      if (std::abs(got.item(i) - expected) > 1e-5)
-        return str_cat("output ", i, " is ", got.item(i), ", not ", expected);
-    }
+    std::string text = difference("output", got, want.values().narrow(where.rank * how.samples, how.samples), 1e-5);
     const Tensor of_weights = sharded.weight_gradients(batch, gradient_like(got));
     sharded.backward(mine, gradient_like(got));
     Tensor grad = Tensor::empty(want.values().shape());
     for (int64_t i = 0; i < grad.numel(); ++i)
       grad.data<float>()[i] = gradient_at(i % got.numel()) / static_cast<float>(where.world_size);
     const EmbeddingGradients gradients = whole.backward(std::move(context), grad);
-    std::string difference = compare_weights(sharded, whole) +
-                             compare_weight_gradients(of_weights, gradients.per_sample_weights, where, how);
-    if (!difference.empty()) return difference;
+    text += compare_weights(sharded, whole, 1e-5) +
+            compare_weight_gradients(of_weights, gradients.per_sample_weights, where, how);
+    if (!text.empty()) return text;
   }
   group->barrier();
   return {};
@@ -239,18 +220,13 @@ std::string few_of_all(const RankEnvironment& where, int64_t rows, int64_t dim) 
     const auto out = sharded.forward(batch_of({where.rank}, {.step = step, .samples = mine, .rows = rows})).wait();
     EmbeddingContext context;
     const KeyedTensor want = whole.forward(batch_of({owner}, {.step = step, .samples = 1, .rows = rows}), &context);
-    const Tensor& got = out.values.values();
-    if (got.numel() != mine * want.values().numel()) return str_cat("an output of ", got.numel(), " values");
-    for (int64_t i = 0; i < got.numel(); ++i) {
-      if (std::abs(got.item(i) - want.values().item(i)) > 1e-5)
-        return str_cat("step ", step, ": output ", i, " is ", got.item(i), ", not ", want.values().item(i));
-    }
-    sharded.backward(out, gradient_like(got));
+    std::string text = difference("output", out.values.values(), want.values().narrow(0, mine), 1e-5);
+    sharded.backward(out, gradient_like(out.values.values()));
     Tensor grad = gradient_like(want.values());
     for (float& g : grad.span<float>()) g /= static_cast<float>(where.world_size);
     whole.backward(std::move(context), grad);
-    const std::string difference = compare_weights(sharded, whole);
-    if (!difference.empty()) return str_cat("step ", step, ": ", difference);
+    text += compare_weights(sharded, whole, 1e-5);
+    if (!text.empty()) return str_cat("step ", step, ": ", text);
   }
   group->barrier();
   return {};

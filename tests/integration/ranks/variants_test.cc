@@ -7,12 +7,10 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cmath>
 
 #include "sharded.h"
 #include "spawn.h"
 #include "tessera/embedding_modules.h"
-#include "tessera/sharded_modules.h"
 
 namespace tessera::test::variants_test {
 namespace {
@@ -68,22 +66,6 @@ Tensor ramp(const std::vector<int64_t>& shape) {
   return t;
 }
 
-template <class Whole>
-std::string compare_tables(const ShardedEmbeddings& sharded, const Whole& whole) {
-  std::string out;
-  for (const HeldShard& held : sharded.held_shards()) {
-    const Tensor mine = sharded.weight(held), all = whole.weight(held.table);
-    const auto rows = sharded.table_rows(held, 0, held.where.rows);
-    for (int64_t r = 0; r < held.where.rows; ++r) {
-      for (int64_t c = 0; c < held.where.cols; ++c) {
-        const double got = mine.item(r * held.where.cols + c), want = all.item(rows[r] * kDim + held.where.col + c);
-        if (std::abs(got - want) > 1e-6) return str_cat("weight of ", held.table, " is ", got, ", not ", want, "\n");
-      }
-    }
-  }
-  return out;
-}
-
 using MakeBatch = KeyedJaggedTensor (*)(int);
 
 std::string run_pooled(const RankEnvironment& where, const std::string& type, MakeBatch make, BoundsCheckMode bounds) {
@@ -103,7 +85,7 @@ std::string run_pooled(const RankEnvironment& where, const std::string& type, Ma
   sharded.backward(mine, grad);
   if (where.world_size == 1) {
     whole.backward(std::move(context), grad);
-    out += compare_tables(sharded, whole);
+    out += compare_weights(sharded, whole, 1e-6);
   }
   group->barrier();
   return out;
@@ -134,7 +116,7 @@ std::string run_sequence(const RankEnvironment& where, const std::string& type, 
   sharded.backward(mine, grads);
   if (where.world_size == 1) {
     whole.backward(std::move(context), whole_grads);
-    out += compare_tables(sharded, whole);
+    out += compare_weights(sharded, whole, 1e-6);
   }
   group->barrier();
   return out;
@@ -271,7 +253,7 @@ std::string run_staying(const RankEnvironment& where, const std::string& kernel)
     for (Alive& a : alive) {
       sharded.backward(a.mine, a.grad);
       whole.backward(std::move(a.context), a.whole_grad);
-      out += compare_tables(sharded, whole);
+      out += compare_weights(sharded, whole, 1e-6);
     }
   }
   if (sharded.sampled_steps() == 0) out += "no step was sampled\n";
