@@ -73,8 +73,7 @@ std::vector<EmbeddingBagConfig> tables() {
 ShardedEmbeddingBagCollection module_of(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group) {
   const auto plan =
       test::plan_of(runtime, tables(), Topology::of(group->world_size(), group->local_world_size(), "cpu"));
-  ShardedModuleOptions options;
-  options.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.1})", 0};
+  const ShardedModuleOptions options{.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.1})", 0}};
   return EmbeddingBagCollectionSharder(runtime, options).shard(tables(), plan, group);
 }
 

@@ -90,9 +90,8 @@ std::vector<Tensor> step_of(ShardedEmbeddingBagCollection& c, const KeyedJaggedT
 template <class Sharder>
 std::string compare(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group, const Case& of) {
   const int rank = group->rank();
-  ShardedModuleOptions options;
-  options.optimizer = {"exact_sgd", R"({"learning_rate": 0.5})", 0};
-  options.bounds_check = BoundsCheckMode::kIgnore;
+  const ShardedModuleOptions options{.optimizer = {"exact_sgd", R"({"learning_rate": 0.5})", 0},
+                                     .bounds_check = BoundsCheckMode::kIgnore};
   const auto plan = plan_for(runtime, tables_for(of, false), of);
   auto each = Sharder(runtime, options).shard(tables_for(of, false), plan, group);
   auto once = Sharder(runtime, options).shard(tables_for(of, true), plan, group);

@@ -148,8 +148,7 @@ TEST(SampledSteps, ChangeNoNumber) {
         {"table_wise", t == 2 ? "dense" : "fused", ParameterSharding::Combine::kConcat, false, {{30, 4, 0, 0, 0}}});
   }
   const auto trained = [&](int64_t every) {
-    ShardedModuleOptions options;
-    options.optimizer = {"adam", R"({"learning_rate": 0.1})", 0};
+    const ShardedModuleOptions options{.optimizer = {"adam", R"({"learning_rate": 0.1})", 0}};
     const auto group = ProcessGroup::connect(runtime, RankEnvironment{}, {});
     auto module = EmbeddingBagCollectionSharder(runtime, options).shard(tables, plan, group);
     module.sample_shards(every);

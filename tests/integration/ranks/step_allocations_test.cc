@@ -87,8 +87,7 @@ Workload workload_of(const Runtime& runtime, const std::shared_ptr<ProcessGroup>
   const auto tables = tables_of(kind.pooling);
   const Topology topology = Topology::of(group->world_size(), group->local_world_size(), "cpu");
   const auto plan = test::plan_of(runtime, tables, topology, kTypes);
-  ShardedModuleOptions options;
-  options.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.1})", 0};
+  const ShardedModuleOptions options{.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.1})", 0}};
   Workload w{EmbeddingBagCollectionSharder(runtime, options).shard(tables, plan, group), {}, {}};
   for (const int64_t samples : {kind.largest, int64_t{1}, int64_t{17}, kind.largest - 1})
     w.batches.push_back(batch_of(tables, kind.ids, samples, samples + group->rank()));

@@ -59,8 +59,7 @@ std::string run_rank(const RankEnvironment& where, const std::vector<std::string
   const auto group = ProcessGroup::connect(runtime, where, {.join_exchanges = join});
   const auto tables = tables_for(types);
   const auto plan = plan_for(runtime, tables, types);
-  ShardedModuleOptions options;
-  options.optimizer = {"exact_sgd", R"({"learning_rate": 0.1})", 0};
+  const ShardedModuleOptions options{.optimizer = {"exact_sgd", R"({"learning_rate": 0.1})", 0}};
   auto sharded = EmbeddingBagCollectionSharder(runtime, options).shard(tables, plan, group);
   EmbeddingBagCollection whole(runtime, {.tables = tables, .optimizer = options.optimizer});
   const KeyedJaggedTensor batch = full_batch(types.size(), where.rank);

@@ -209,8 +209,7 @@ std::string few_of_all(const RankEnvironment& where, int64_t rows, int64_t dim) 
   const auto group = ProcessGroup::connect(runtime, where);
   const auto tables = tables_of(PoolingType::kMean, rows, dim);
   const Topology topology = topology_of(where);
-  ShardedModuleOptions options;
-  options.optimizer = kAdagrad;
+  const ShardedModuleOptions options{.optimizer = kAdagrad};
   auto sharded = EmbeddingBagCollectionSharder(runtime, options)
                      .shard(tables, plan_of(runtime, tables, topology).at("sparse"), group);
   EmbeddingBagCollection whole(runtime, {.tables = tables, .optimizer = kAdagrad});
@@ -247,8 +246,7 @@ std::string bag_too_long(const RankEnvironment& where) {
   const auto group = ProcessGroup::connect(runtime, where);
   const auto tables = tables_of(PoolingType::kSum);
   const Topology topology = topology_of(where);
-  ShardedModuleOptions options;
-  options.optimizer = kAdagrad;
+  const ShardedModuleOptions options{.optimizer = kAdagrad};
   auto sharded = EmbeddingBagCollectionSharder(runtime, options)
                      .shard(tables, plan_of(runtime, tables, topology).at("sparse"), group);
   const Tensor ids = where.rank + 1 < where.world_size ? Tensor::empty({0}, DType::kInt32) : too_many_ids();
