@@ -20,8 +20,7 @@ std::unique_ptr<Group> join_all(const tsr_rendezvous& where, const EngineOptions
   static Group* lobby = nullptr;  // never destroyed, like MPI itself
   const std::lock_guard lock(mutex);
   if (lobby == nullptr) {
-    EngineOptions options;
-    options.rank = where.rank;
+    EngineOptions options{.rank = where.rank};
     options.ranks.resize(static_cast<size_t>(where.world_size));
     std::iota(options.ranks.begin(), options.ranks.end(), 0);
     options.spin_us = how.spin_us;
@@ -94,10 +93,7 @@ std::unique_ptr<Group> Group::split(int32_t color, int32_t key, const sdk::Colle
   const std::vector<Member> members = sdk::all_gather_value(*this, mine, call);
 
   if (color < 0) return nullptr;
-  EngineOptions child;
-  child.timeout_s = how.timeout_s;
-  child.spin_us = how.spin_us;
-  child.max_message = how.max_message;
+  EngineOptions child{.timeout_s = how.timeout_s, .spin_us = how.spin_us, .max_message = how.max_message};
   for (const int32_t rank : sdk::ranks_of_color(members, color)) {
     if (child.ranks.empty()) child.id = members[static_cast<size_t>(rank)].id;
     if (rank == this->rank()) child.rank = static_cast<int32_t>(child.ranks.size());

@@ -256,8 +256,7 @@ PreparedText prepare_movielens_100k(const std::string& directory, const std::str
                                                    static_cast<int64_t>(films.size()));
   const IsTest is_test = find_split(split)->make(ratings);
 
-  PreparedText text;
-  text.form = form_of(users.size(), films.size());
+  PreparedText text{.form = form_of(users.size(), films.size())};
   std::vector<History> histories(users.size());
   std::vector<Prior> film_priors(films.size());
   for (size_t i = 0; i < ratings.size(); ++i) {

@@ -92,8 +92,7 @@ SampleForm form_of_histories(const std::vector<UserHistory>& histories) {
 HistoryTexts prepare_user_items(const std::string& path, const HistoryOptions& options) {
   const std::string file = files_of(path, {}).front();
   const std::vector<UserHistory> histories = read_histories(file);
-  HistoryTexts out;
-  out.form = form_of_histories(histories);
+  HistoryTexts out{.form = form_of_histories(histories)};
   for (const UserHistory& h : histories) {
     const auto n = static_cast<int64_t>(h.items.size());
     if (!options.split) {

@@ -223,8 +223,7 @@ TEST_F(DataTestSplit, WhatHasNoEffectIsRefused) {
             "job.toml:11: data.test_fraction has no effect: the test rows are those of b.csv: leave it out");
   EXPECT_THAT(error(keys(path, "test_path = \"b.csv\"\ntest_fraction = 0.2")),
               HasSubstr("data.test_fraction has no effect: the test rows are those of b.csv"));
-  DataConfig generated;
-  generated.test = "random";
+  DataConfig generated{.test = "random"};
   EXPECT_EQ(data::reading_error(generated),
             "data.test has no effect: the data of the reader \"synthetic\" come with a test part: leave it out");
 }

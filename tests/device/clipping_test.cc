@@ -113,8 +113,7 @@ TEST(ClippingOfTwoRanks, IsOfTheMeanOfTheirGradients) {
         double norms[2] = {};
         for (const bool on_device : {false, true}) {
           Model model(mine, on_device ? open_device(runtime, id) : nullptr);
-          DistributedModelParallelOptions options;
-          options.plan = ShardingPlan{};
+          DistributedModelParallelOptions options{.plan = ShardingPlan{}};
           options.plan->world_size = 2;
           options.bucket_mib = 0.001;  // several buckets
           DistributedModelParallel parallel(runtime, {{}, {}, model.parameters()}, group, options);

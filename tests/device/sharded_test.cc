@@ -127,8 +127,7 @@ struct Setting {
         plan(plan_of(runtime, tables, topology_of(where))) {}
 
   ShardedModuleOptions options(const Case& c, bool on_device) const {
-    ShardedModuleOptions o;
-    o.kernel = !on_device ? "reference" : c.is_gpu() ? kGpu : "fake(reference)";
+    ShardedModuleOptions o{.kernel = !on_device ? "reference" : c.is_gpu() ? kGpu : "fake(reference)"};
     if (on_device) o.stream = device;
     o.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.1})", 0};
     o.is_weighted = c.weighted;

@@ -74,9 +74,7 @@ struct Kept {
 void fuzz_infer_request(Input input) {
   if (input.size() < 3) return;
   static Kept histories;
-  FakeOptions options;
-  options.is_weighted = (input[0] & 1) != 0;
-  options.dense_inputs = (input[0] & 2) != 0 ? 0 : 2;
+  FakeOptions options{.dense_inputs = (input[0] & 2) != 0 ? 0 : 2, .is_weighted = (input[0] & 1) != 0};
   if ((input[0] & 8) != 0) options.outputs = {{"click"}, {"kinds", 3, false}};
   const FakePredictor model(options);
   std::optional<size_t> json_bytes;

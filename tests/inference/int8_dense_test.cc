@@ -101,8 +101,7 @@ TEST_F(Int8Model, PredictsTheSameForAnyBatchAndThreads) {
   const PredictInput all = input.view();
   const std::vector<float> whole = scores_of(*predictor, all);
   EXPECT_EQ(scores_of(*make_predictor(runtime_, rounded()), all), whole) << "as before it was packed";
-  RuntimeOptions three;
-  three.threads = 3;
+  RuntimeOptions three{.threads = 3};
   EXPECT_EQ(scores(Runtime(three), model, 300), whole);
   for (const int64_t first : {0, 1, 151, 299}) {
     std::vector<PredictInput::Feature> features;

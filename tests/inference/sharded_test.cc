@@ -33,8 +33,7 @@ std::vector<std::string> run(const Ranks& ranks, const std::string& directory,
   return cli::run_in_ranks(ranks.world, ranks.world, kTimeout, [&](const RankEnvironment& where) -> std::string {
     const Runtime runtime;
     const auto group = ProcessGroup::connect(runtime, where, {.backend = "tcp", .timeout_s = ranks.group_timeout_s});
-    ShardedPredictorOptions options;
-    options.keep_alive_s = 0.2;
+    ShardedPredictorOptions options{.keep_alive_s = 0.2};
     if (ranks.sharding) {
       const Topology topology = Topology::of(ranks.world);
       std::map<std::string, ShardingRequest> requests;

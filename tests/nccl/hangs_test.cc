@@ -79,8 +79,7 @@ class Hangs : public testing::Test {
   std::unique_ptr<NcclGroup> group() {
     auto alone = side();
     auto communicator = Communicator::connect(*alone, 5, kPatience_s);
-    GroupOptions options;
-    options.timeout_s = 0.2;
+    GroupOptions options{.timeout_s = 0.2};
     return std::make_unique<NcclGroup>(std::move(alone), std::move(communicator), options);
   }
 

@@ -26,8 +26,7 @@ struct Got {
 };
 
 InferRequest request_of(const std::vector<Sample>& samples, bool weighted = false) {
-  FakeOptions options;
-  options.is_weighted = weighted;
+  FakeOptions options{.is_weighted = weighted};
   return parse_infer(FakePredictor(options).model(), Message(samples).json(), std::nullopt);
 }
 
@@ -116,8 +115,7 @@ TEST_F(BatcherTest, TheOldestRequestWaitsAtMostMaxWaitAndAFullBatchDoesNotWait) 
 }
 
 TEST_F(BatcherTest, EveryRequestHasItsPartOfEveryOutput) {
-  FakeOptions heads;
-  heads.outputs = {{"click"}, {"kinds", 3, false}, {"like"}};
+  FakeOptions heads{.outputs = {{"click"}, {"kinds", 3, false}, {"like"}}};
   model_ = std::make_shared<FakePredictor>(heads);
   const auto plain = std::make_shared<FakePredictor>();
   Batcher batcher({.max_batch = 64, .max_queue = 100}, metrics_);

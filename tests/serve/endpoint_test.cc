@@ -94,8 +94,7 @@ struct Asked {
     batcher.stop();
   }
   std::unique_ptr<Endpoint> open(const std::string& name = "hand") {
-    ServerOptions options;
-    options.host = "::1";
+    ServerOptions options{.host = "::1"};
     return std::make_unique<Endpoint>(runtime, name, options, guard, metrics, log);
   }
 
@@ -180,8 +179,7 @@ TEST(EndpointComponents, AnswersAreTheModelsAndCounted) {
 }
 
 TEST(EndpointComponents, OutputsAreThoseThatAreNamed) {
-  FakeOptions options;
-  options.outputs = {{"click"}, {"kinds", 3, false}};
+  FakeOptions options{.outputs = {{"click"}, {"kinds", 3, false}}};
   Asked it(kLong, options);
   const auto endpoint = it.open();
   const Message message(kSamples);

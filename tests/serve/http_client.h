@@ -87,8 +87,7 @@ class Client {
     return n > 0;
   }
   static Reply head(const std::string& text) {
-    Reply out;
-    out.status = std::atoi(text.substr(text.find(' ') + 1).c_str());
+    Reply out{.status = std::atoi(text.substr(text.find(' ') + 1).c_str())};
     for (size_t at = text.find("\r\n"); at != std::string::npos;) {
       const size_t begin = at + 2, end = text.find("\r\n", begin), colon = text.find(':', begin);
       std::string name = text.substr(begin, colon - begin);

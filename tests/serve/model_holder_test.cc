@@ -46,8 +46,7 @@ class ModelHolderTest : public testing::Test {
  protected:
   std::shared_ptr<Predictor> open() {
     if (!trouble_.empty()) fail(Code::kDataLoss, trouble_);
-    FakeOptions options;
-    options.version = str_cat("version-", ++opened_);
+    FakeOptions options{.version = str_cat("version-", ++opened_)};
     return std::make_shared<FakePredictor>(options);
   }
   Reloaded load(ModelHolder& holder) {

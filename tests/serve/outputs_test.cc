@@ -17,8 +17,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 FakeOptions of_heads() {
-  FakeOptions out;
-  out.outputs = {{"click"}, {"kinds", 3, false}, {"like"}};
+  FakeOptions out{.outputs = {{"click"}, {"kinds", 3, false}, {"like"}}};
   return out;
 }
 
@@ -45,8 +44,7 @@ TEST(Outputs, AreAskedForByTheirHeads) {
   ASSERT_EQ(score.size(), 1u);
   EXPECT_EQ(score[0].output, 0u) << "the first head";
   EXPECT_EQ(score[0].name, "score") << "by the name that the client knows";
-  FakeOptions one;
-  one.outputs = {{"click"}};
+  FakeOptions one{.outputs = {{"click"}}};
   EXPECT_TRUE(wanted(R"([{"name":"score"}])", one).empty()) << "all that there is";
   EXPECT_EQ(wanted(R"([{"name":"click"}])", one).at(0).name, "click");
 }
@@ -59,8 +57,7 @@ TEST(Outputs, ThatThereAreNotAreRefused) {
   FakeOptions called_so = of_heads();
   called_so.outputs[2].name = "score";
   EXPECT_EQ(refusal(unknown, called_so), "output \"clik\" is unknown; there are \"click\", \"kinds\" and \"score\"");
-  FakeOptions one;
-  one.outputs = {{"click"}};
+  FakeOptions one{.outputs = {{"click"}}};
   EXPECT_EQ(refusal(unknown, one), "output \"clik\" is unknown; there is \"score\"");
   std::string many = R"([{"name":"score"})";
   for (int i = 0; i < 16; ++i) many += R"(,{"name":"score"})";

@@ -328,8 +328,7 @@ TEST(Protocol, DataMayBeNestedAndTensorsInAnyOrder) {
 }
 
 TEST(Protocol, WeightsAreOptionalForEachFeature) {
-  FakeOptions weighted;
-  weighted.is_weighted = true;
+  FakeOptions weighted{.is_weighted = true};
   const Message message({{{1, 2}, {5}, {7, 8}, {0.5f, -2}}});
   const InferRequest r = parse(message.json(), weighted);
   expect_same(r.input(), message.input());
@@ -342,8 +341,7 @@ TEST(Protocol, WeightsAreOptionalForEachFeature) {
 }
 
 TEST(Protocol, AModelWithoutDenseInputs) {
-  FakeOptions options;
-  options.dense_inputs = 0;
+  FakeOptions options{.dense_inputs = 0};
   const std::string body = R"({"inputs":[{"name":"user.values","datatype":"INT64","shape":[1],"data":[1]},
     {"name":"user.lengths","datatype":"INT32","shape":[1],"data":[1]},
     {"name":"item.values","datatype":"INT64","shape":[0],"data":[]},
@@ -453,8 +451,7 @@ TEST(Protocol, ScoresComeBackAsTheSameFloats) {
 }
 
 TEST(Protocol, Metadata) {
-  FakeOptions weighted;
-  weighted.is_weighted = true;
+  FakeOptions weighted{.is_weighted = true};
   const json m = json::parse(render_model(FakePredictor(weighted).model(), "shown", {"0000000000000001"}));
   EXPECT_EQ(m["name"], "shown");
   EXPECT_EQ(m["versions"], json({"0000000000000001"}));

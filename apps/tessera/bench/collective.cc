@@ -335,8 +335,7 @@ bool parse_collective(const std::vector<std::string>& args, CollectiveOptions* o
 }  // namespace
 
 BenchRun bench_collective(const std::vector<std::string>& args, const CommonOptions& common) {
-  CollectiveOptions options;
-  options.common = common;
+  CollectiveOptions options{.common = common};
   if (!parse_collective(args, &options)) return {};
   const bool raw = std::count(options.backends.begin(), options.backends.end(), kRaw) > 0;
   if (raw && options.nproc != 2) throw UsageError(str_cat("--backend raw is for 2 ranks, not ", options.nproc));

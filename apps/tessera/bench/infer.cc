@@ -168,9 +168,7 @@ int run_infer(const InferBench& b) {
   const Runtime runtime({{}, {}, true, b.common.threads});
   std::vector<InferSubject> subjects;
   for (RowFormat format : b.formats) {
-    QuantCollectionOptions options;
-    options.tables = make_tables(b, format);
-    options.kernel = b.kernel;
+    QuantCollectionOptions options{.tables = make_tables(b, format), .kernel = b.kernel};
     const auto module = std::make_shared<QuantEmbeddingBagCollection>(runtime, std::move(options));
     for (int64_t batch : b.batches) {
       subjects.push_back({format, module, Requests(b, batch), false, 0, {}});
@@ -196,8 +194,7 @@ int run_infer(const InferBench& b) {
 }  // namespace
 
 BenchRun bench_infer(const std::vector<std::string>& args, const CommonOptions& common) {
-  InferBench b;
-  b.common = common;
+  InferBench b{.common = common};
   if (!parse_infer(args, &b)) return {};
   return [b] { return run_infer(b); };
 }

@@ -329,8 +329,7 @@ int run_lookup(LookupBench b) {
 }  // namespace
 
 BenchRun bench_lookup(const std::vector<std::string>& args, const CommonOptions& common) {
-  LookupBench b;
-  b.common = common;
+  LookupBench b{.common = common};
   if (!parse_lookup(args, &b)) return {};
   return [b] { return run_lookup(b); };
 }

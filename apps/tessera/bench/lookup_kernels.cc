@@ -226,9 +226,7 @@ LookupSubject kernel_subject(const Runtime& runtime, const std::string& id, cons
   options.stream = shape.stream;
   auto lookup = std::make_shared<Lookup>(open_kernel(runtime, options, id, optimizer));
   write_start_rows(shape, *lookup);
-  LookupSubject subject;
-  subject.kernel = lookup->kernel_id();
-  subject.verified = reference.agrees(*lookup);
+  LookupSubject subject{.kernel = lookup->kernel_id(), .verified = reference.agrees(*lookup)};
   if (lookup->rows_on_demand()) {  // all rows fit until this point
     for (LookupTable& table : options.tables) {
       table.any_id = true;

@@ -114,8 +114,7 @@ double distinct_rows(const LookupShape& shape, const LookupBatches& batches) {
 }
 
 LookupOptions lookup_options(const LookupShape& shape, const std::vector<int64_t>& rows) {
-  LookupOptions options;
-  options.weight_dtype = shape.weights;
+  LookupOptions options{.weight_dtype = shape.weights};
   for (size_t t = 0; t < rows.size(); ++t) options.tables.push_back({str_cat("t", t), rows[t], shape.dim});
   return options;
 }

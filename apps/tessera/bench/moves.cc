@@ -154,8 +154,7 @@ int run_moves(const MovesBench& b) {
 }  // namespace
 
 BenchRun bench_moves(const std::vector<std::string>& args, const CommonOptions& common) {
-  MovesBench b;
-  b.common = common;
+  MovesBench b{.common = common};
   if (!parse_moves(args, &b)) return {};
   return [b] { return run_moves(b); };
 }

@@ -162,8 +162,7 @@ bool parse_plan(const std::vector<std::string>& args, PlanBenchOptions* options)
 }  // namespace
 
 BenchRun bench_plan(const std::vector<std::string>& args, const CommonOptions& common) {
-  PlanBenchOptions options;
-  options.common = common;
+  PlanBenchOptions options{.common = common};
   if (!parse_plan(args, &options)) return {};
   return [options] {
     PlanBench(options).run();

@@ -133,9 +133,7 @@ PlannerOptions planner_options(const PredictBench& b, const ProcessGroup& group,
 // The lines of one mix, from one rank.
 std::string run_mix(const PredictBench& b, const Mix& m, const Machine& machine, const RankEnvironment& where) {
   const Runtime runtime({{}, {}, true, b.common.threads});
-  CommConfig comm;
-  comm.timeout_s = kDeadline;
-  comm.join_exchanges = b.join;
+  CommConfig comm{.timeout_s = kDeadline, .join_exchanges = b.join};
   const auto group = ProcessGroup::connect(runtime, where, group_options(comm, Device{}));
   const int ranks = group->world_size();
   const SyntheticStep step(m.model, planner_options(b, *group, machine));
@@ -251,10 +249,7 @@ json bars_of(const std::vector<json>& lines) {
 // from minute to minute.
 Machine machine_for(const PredictBench& b, int ranks) {
   if (!b.topology.empty()) return load_machine(b.topology);
-  CalibrateOptions options;
-  options.nproc = ranks;
-  options.threads = b.common.threads;
-  options.quick = b.quick;
+  CalibrateOptions options{.nproc = ranks, .threads = b.common.threads, .quick = b.quick};
   return calibrated(options);
 }
 
@@ -349,8 +344,7 @@ int run_predict(const PredictBench& b) {
 }  // namespace
 
 BenchRun bench_predict(const std::vector<std::string>& args, const CommonOptions& common) {
-  PredictBench b;
-  b.common = common;
+  PredictBench b{.common = common};
   if (!parse_predict(args, &b)) return {};
   return [b] { return is_launched() ? run_launched(b) : run_predict(b); };
 }

@@ -109,8 +109,7 @@ int run_read(const ReadBench& b) {
 }  // namespace
 
 BenchRun bench_read(const std::vector<std::string>& args, const CommonOptions& common) {
-  ReadBench b;
-  b.common = common;
+  ReadBench b{.common = common};
   Options options("bench read", "[--config FILE] [OPTIONS]",
                   "Reads the training samples of a job's data into batches, one epoch per round. Data that fit "
                   "data.buffer_mib are read only once, before the first round: make it small to measure the reader. "

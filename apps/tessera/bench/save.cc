@@ -76,8 +76,7 @@ class SaveSubject {
  public:
   SaveSubject(const Runtime& runtime, const SaveBench& b, std::shared_ptr<ProcessGroup> group)
       : b_(b), group_(std::move(group)), folder_(b, *group_) {
-    ModelTrainerOptions o;
-    o.tables = workload_tables(b_.workload);
+    ModelTrainerOptions o{.tables = workload_tables(b_.workload)};
     DlrmOptions dlrm;
     dlrm.dense_inputs = kDenseInputs;
     dlrm.embedding_dim = b_.workload.dim;
@@ -86,9 +85,7 @@ class SaveSubject {
     o.graph = dlrm_graph(dlrm, o.tables);
     o.dense_optimizer = {"sgd", R"({"learning_rate": 0.01})"};
     o.parallel.sharded.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.01, "eps": 1e-8})", 0};
-    ShardingPlan plan;
-    plan.world_size = b_.nproc;
-    plan.local_world_size = group_->local_world_size();
+    ShardingPlan plan{.world_size = b_.nproc, .local_world_size = group_->local_world_size()};
     plan.modules = {{kCollectionPath, workload_plan(runtime, o.tables, b_.workload.sharding,
                                                     Topology::of(b_.nproc, plan.local_world_size, "cpu"))}};
     o.parallel.plan = std::move(plan);
@@ -179,8 +176,7 @@ void run_save_rank(const SaveBench& b, const RankEnvironment& where) {
 }  // namespace
 
 BenchRun bench_save(const std::vector<std::string>& args, const CommonOptions& common) {
-  SaveBench b;
-  b.common = common;
+  SaveBench b{.common = common};
   Options options(
       "bench save", "[OPTIONS]",
       "Saves a DLRM's tables during training and prints how long a step waits for the copy of the rows, compared "

@@ -156,17 +156,14 @@ bool parse_scale(const std::vector<std::string>& args, ScaleBench* b) {
 }  // namespace
 
 BenchRun bench_scale(const std::vector<std::string>& args, const CommonOptions& common) {
-  ScaleBench b;
-  b.common = common;
+  ScaleBench b{.common = common};
   if (!parse_scale(args, &b)) return {};
   if (common.round_per_line) throw UsageError("--round-per-line is not for tessera bench scale: it runs other benches");
   const BenchEntry& bench = bench_named(b.of);
   std::vector<Point> points;
   for (const int64_t at : b.over) {
     Point point{at, std::make_shared<Record>(), {}};
-    CommonOptions inner;
-    inner.silent = true;
-    inner.record = point.record->fd();
+    CommonOptions inner{.silent = true, .record = point.record->fd()};
     std::vector<std::string> arguments = b.rest;
     arguments.push_back(argument(b, at));
     point.run = bench.prepare(arguments, inner);

@@ -107,8 +107,7 @@ int run_search(const SearchBench& b) {
 }  // namespace
 
 BenchRun bench_search(const std::vector<std::string>& args, const CommonOptions& common) {
-  SearchBench b;
-  b.common = common;
+  SearchBench b{.common = common};
   if (!parse_search(args, &b)) return {};
   return [b] { return run_search(b); };
 }

@@ -102,9 +102,7 @@ EmbeddingModuleShardingPlan workload_plan(const Runtime& runtime, const std::vec
                                           int64_t min_partition) {
   EmbeddingModuleShardingPlan plan;
   for (size_t t = 0; t < tables.size(); ++t) {
-    ShardingRequest request;
-    request.sharding_type = sharding;
-    request.min_partition = min_partition;
+    ShardingRequest request{.sharding_type = sharding, .min_partition = min_partition};
     ParameterSharding cut = make_sharding(runtime, tables[t], request, topology);
     take_turn(cut, t, topology);
     plan.add(tables[t].name, std::move(cut));

@@ -144,8 +144,7 @@ int run_start(const StartBench& b) {
 }  // namespace
 
 BenchRun bench_start(const std::vector<std::string>& args, const CommonOptions& common) {
-  StartBench b;
-  b.common = common;
+  StartBench b{.common = common};
   Options options(
       "bench start", "[OPTIONS]",
       "Starts `tessera train` with one step on synthetic data, again and again. The start of a process is known to "

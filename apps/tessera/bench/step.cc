@@ -64,9 +64,7 @@ class StepSubject {
       : b_(b), group_(std::move(group)), batches_(batches) {
     b_.workload.tables = static_cast<int64_t>(tables.size());
     b_.backend = group_->backend();
-    ShardedModuleOptions options;
-    options.kernel = b_.kernel;
-    options.optimizer = {b_.optimizer, R"({"learning_rate": 0.01})", 0};
+    ShardedModuleOptions options{.kernel = b_.kernel, .optimizer = {b_.optimizer, R"({"learning_rate": 0.01})", 0}};
     const auto plan =
         workload_plan(runtime, tables, b_.workload.sharding, Topology::of(b_.nproc, group_->local_world_size(), "cpu"));
     module_.emplace(EmbeddingBagCollectionSharder(runtime, options).shard(tables, plan, group_));
@@ -169,10 +167,7 @@ void run_rank(const StepBench& b, const RankEnvironment& where) {
     if (of_size.empty()) of_size = workload_batches(tables(one), one.workload, where.rank, kStepBatches);
     for (const std::string& join : text_list("--join", b.join)) {
       std::shared_ptr<ProcessGroup>& group = groups[{one.backend, join}];
-      CommConfig comm;
-      comm.backend = one.backend;
-      comm.join_exchanges = join;
-      comm.timeout_s = b.common.deadline_s(60);
+      CommConfig comm{.backend = one.backend, .timeout_s = b.common.deadline_s(60), .join_exchanges = join};
       if (!group) group = ProcessGroup::connect(runtime, where, group_options(comm, Device{}));
       if (!control) control = group;
       for (const std::string& optimizer : text_list("--optimizer", b.optimizer)) {

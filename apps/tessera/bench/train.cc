@@ -36,9 +36,7 @@ ModelTrainerOptions trainer_options(const Runtime& runtime, const TrainedModel& 
   o.dense_optimizer = {"sgd", R"({"learning_rate": 0.01})"};
   o.parallel.sharded.kernel = b.kernel;
   o.parallel.sharded.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.01, "eps": 1e-8})", 0};
-  ShardingPlan plan;
-  plan.world_size = b.nproc;
-  plan.local_world_size = local_ranks;
+  ShardingPlan plan{.world_size = b.nproc, .local_world_size = local_ranks};
   const Topology topology = Topology::of(b.nproc, local_ranks, "cpu");
   const ModelTables tables = split_by_pooling(o.tables);
   plan.modules = {{kCollectionPath, workload_plan(runtime, tables.pooled, b.workload.sharding, topology)}};

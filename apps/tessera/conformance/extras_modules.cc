@@ -87,10 +87,7 @@ void position_weights_op(CaseContext& c) {
 EmbeddingGradients run_tables(CaseContext& c, const KeyedJaggedTensor& features, bool weighted,
                               const std::string& prefix) {
   const json& tables = c.given.at("config").at("tables");
-  CollectionOptions options;
-  options.tables = table_configs_from(tables, true);
-  options.kernel = c.kernel;
-  options.is_weighted = weighted;
+  CollectionOptions options{.tables = table_configs_from(tables, true), .is_weighted = weighted, .kernel = c.kernel};
   EmbeddingBagCollection collection(c.runtime, std::move(options));
   for (const json& t : tables) {
     const auto name = t.at("name").get<std::string>();

@@ -60,8 +60,7 @@ OptimizerSpec fused_spec_from(const json& given) {
   if (!std::regex_search(text, match, std::regex("maps to (\\w+)"))) {
     fail(Code::kInvalidArgument, "the case does not say which fused optimizer ", text, " is");
   }
-  OptimizerSpec spec;
-  spec.name = match[1].str();
+  OptimizerSpec spec{.name = match[1].str()};
   for (char& letter : spec.name) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
   json options = given.at("fused_optimizer_kwargs");
   if (options.contains("lr")) {

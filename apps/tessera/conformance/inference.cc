@@ -9,8 +9,7 @@
 namespace tessera::cli {
 
 std::vector<QuantizedTable> quantized_tables(const CaseContext& c, int64_t alignment) {
-  CollectionOptions options;
-  options.tables = table_configs_from(c.given.at("tables"), c.given.at("module") != "quant_ec");
+  CollectionOptions options{.tables = table_configs_from(c.given.at("tables"), c.given.at("module") != "quant_ec")};
   if (options.tables.empty()) fail(Code::kInvalidArgument, "given.tables is empty; give at least one table");
   options.train = false;
   const auto module = options.tables.front().pooling == PoolingType::kNone

@@ -23,8 +23,7 @@ EmbeddingBagConfig planned_table(const json& value, bool pooled) {
 }
 
 PlannerModule module_from(const json& value) {
-  PlannerModule m;
-  m.path = value.at("path");
+  PlannerModule m{.path = value.at("path")};
   const std::string& kind = value.at("class").get_ref<const std::string&>();
   if (kind == "Linear") {
     m.kind = PlannerModule::Kind::kDense;

@@ -51,8 +51,7 @@ std::string in_heads(GraphWriter& g, const OnnxValue& x, int64_t heads) {
 }
 
 Mask mask_of(OnnxLayer& l, size_t targets) {
-  Mask mask;
-  mask.causal = l.option("causal", true);
+  Mask mask{.causal = l.option("causal", true)};
   if (l.has("window")) mask.window = l.option<int64_t>("window", 0);
   mask.contextual = l.option<int64_t>("contextual", 0);
   mask.full = l.option<int64_t>("full", 0);

@@ -123,8 +123,7 @@ size_t broadcast_index(const std::vector<int64_t>& from, const std::vector<int64
 Folded elementwise(const Constants& in, const std::function<double(double, double)>& f, bool sizes = false) {
   if (in.size() != 2) return std::nullopt;
   const OnnxConstant &a = *in[0], &b = *in[1];
-  OnnxConstant out;
-  out.integers = a.integers;
+  OnnxConstant out{.integers = a.integers};
   out.shape.assign(std::max(a.shape.size(), b.shape.size()), 1);
   for (const OnnxConstant* one : in) {
     for (size_t d = 0; d < one->shape.size(); ++d) {

@@ -203,8 +203,7 @@ class ModelImport {
     const ImportValue value = importer.layers.plain(importer.output(output));
     const ImportedLayer* const made = value.parts.size() == 1 ? importer.layers.maker(value.parts[0].name) : nullptr;
     const auto before = [&] {  // what the last layer takes
-      ImportValue out;
-      out.parts = made->inputs;
+      ImportValue out{.parts = made->inputs};
       return out;
     };
     if (made != nullptr && made->type == "activation" && made->options.value("kind", "") == "sigmoid")

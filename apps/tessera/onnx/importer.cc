@@ -244,8 +244,7 @@ ImportValue Importer::as_sequence(const onnx::NodeProto& node, const ImportValue
 ImportValue Importer::on_each_row(const onnx::NodeProto& node, const ImportValue& row, const ImportValue& like) {
   if (!is_in_order(like) || row.form != ValueForm::kMatrix || row.rows != 1 || row.width() != like.width())
     refuse(node, "cannot become a layer, because it copies a row of ", row.width(), " values to other rows");
-  ImportValue of;
-  of.parts = {{layers.single(like), like.width()}};
+  ImportValue of{.parts = {{layers.single(like), like.width()}}};
   const ImportValue zeros = layer(node, "piecewise", of, like.width(), {{"at", {0.0, 1.0}}, {"values", {0.0, 0.0}}});
   of.parts = {zeros.parts[0], {layers.single(row), row.width()}};
   ImportValue out = layer(node, "add", of, row.width());

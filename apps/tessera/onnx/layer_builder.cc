@@ -40,8 +40,7 @@ std::string LayerBuilder::fresh_name(const std::string& wanted) {
 
 ImportValue LayerBuilder::add(const std::string& wanted, ImportedLayer layer, int64_t width) {
   layer.name = fresh_name(layer_name_of(wanted));
-  ImportValue out;
-  out.parts = {{layer.name, width}};
+  ImportValue out{.parts = {{layer.name, width}}};
   layers_.push_back(std::move(layer));
   return out;
 }
@@ -161,8 +160,7 @@ ImportValue LayerBuilder::split(const ValuePart& part, int64_t first, int64_t wi
 }
 
 ImportValue LayerBuilder::columns(const ImportValue& x, int64_t first, int64_t width) {
-  ImportValue out;
-  out.constants_of = x.constants_of;
+  ImportValue out{.constants_of = x.constants_of};
   int64_t begin = 0;
   for (const ValuePart& part : x.parts) {
     const int64_t from = std::max<int64_t>(0, first - begin), to = std::min(part.width, first + width - begin);

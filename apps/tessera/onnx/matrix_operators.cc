@@ -48,8 +48,7 @@ Values matrix_transpose(Importer& im, const onnx::NodeProto& node) {
 ImportValue fields_layer(Importer& im, const onnx::NodeProto& node, const char* type, std::vector<ValuePart> inputs,
                          int64_t rows, int64_t dim,
                          const nlohmann::ordered_json& more = nlohmann::ordered_json::object()) {
-  ImportValue of;
-  of.parts = std::move(inputs);
+  ImportValue of{.parts = std::move(inputs)};
   nlohmann::ordered_json options = {{"dim", dim}};
   options.update(more);
   ImportValue out = im.layer(node, type, of, rows * dim, options);
@@ -102,8 +101,7 @@ Values matrix_products(Importer& im, const onnx::NodeProto& node) {
   const ImportValue &a = im.matrix(node, 0), &b = im.matrix(node, 1);
   if (a.form == ValueForm::kMatrix && b.form == ValueForm::kMatrix && a.width() == a.rows * b.rows) {
     const int64_t columns = b.width() / b.rows;
-    ImportValue both;
-    both.parts = {{im.layers.single(a), a.width()}, {im.layers.single(b), b.width()}};
+    ImportValue both{.parts = {{im.layers.single(a), a.width()}, {im.layers.single(b), b.width()}}};
     ImportValue out = im.layer(node, "matmul", both, a.rows * columns, {{"dim", b.rows}});
     out.form = ValueForm::kMatrix;
     out.rows = a.rows;
@@ -111,8 +109,7 @@ Values matrix_products(Importer& im, const onnx::NodeProto& node) {
   }
   const bool two = a.form == ValueForm::kMatrix && b.form == ValueForm::kTransposed && a.parts != b.parts;
   if (two && a.width() * b.rows == b.width() * a.rows) {
-    ImportValue both;
-    both.parts = {{im.layers.single(a), a.width()}, {im.layers.single(b), b.width()}};
+    ImportValue both{.parts = {{im.layers.single(a), a.width()}, {im.layers.single(b), b.width()}}};
     ImportValue out =
         im.layer(node, "matmul", both, a.rows * b.rows, {{"dim", a.width() / a.rows}, {"transposed", true}});
     out.form = ValueForm::kMatrix;
@@ -270,8 +267,7 @@ Values matrix_stack(Importer& im, const onnx::NodeProto& node) {
 // Products of two values, element by element, as a matrix of the first one's shape.
 ImportValue matrix_product(Importer& im, const onnx::NodeProto& node, const char* type, const ImportValue& a,
                            const ImportValue& b, int64_t width) {
-  ImportValue both;
-  both.parts = {{im.layers.single(a), a.width()}, {im.layers.single(b), b.width()}};
+  ImportValue both{.parts = {{im.layers.single(a), a.width()}, {im.layers.single(b), b.width()}}};
   ImportValue out = im.layer(node, type, both, width);
   out.form = ValueForm::kMatrix;
   out.rows = a.rows;
@@ -350,8 +346,7 @@ std::optional<ImportValue> row_sums(Importer& im, const onnx::NodeProto& node, b
   if (x.form != ValueForm::kMatrix || !values) return std::nullopt;
   nlohmann::ordered_json options = {{"dim", x.width() / x.rows}};
   if (mean) options["mean"] = true;
-  ImportValue of;
-  of.parts = im.layers.plain(x).parts;
+  ImportValue of{.parts = im.layers.plain(x).parts};
   ImportValue out = im.layer(node, "field_sum", of, x.rows, options);
   if (integer_attribute(node, "keepdims", 1) == 0) return out;
   out.form = ValueForm::kMatrix;

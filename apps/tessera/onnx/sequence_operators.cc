@@ -121,8 +121,7 @@ ValuePart factored(Importer& im, ImportValue x, double& factor) {
 
 ImportValue scores(Importer& im, const onnx::NodeProto& node, std::vector<ValuePart> inputs, double scale, bool softmax,
                    const ImportValue& of, int64_t heads) {
-  ImportValue both;
-  both.parts = std::move(inputs);
+  ImportValue both{.parts = std::move(inputs)};
   ImportValue out = im.layer(node, kRowScores, both, 1, {{"scale", scale}, {"softmax", softmax}});
   out.form = ValueForm::kScores;
   out.sequence = true;
@@ -151,8 +150,7 @@ Values sequence_matmul(Importer& im, const onnx::NodeProto& node) {
   }
   const ImportedLayer weights = scores_of(im, node, a, true);
   if (a.heads != heads) refuse_sequence(im, node);
-  ImportValue of;
-  of.parts = weights.inputs;
+  ImportValue of{.parts = weights.inputs};
   of.parts.push_back({im.layers.single(b), b.width()});
   ImportValue out = im.layer(node, "attention", of, b.width(),
                              {{"heads", heads}, {"causal", false}, {"scale", weights.options.at("scale")}});
@@ -242,8 +240,7 @@ Values pooled(Importer& im, const onnx::NodeProto& node) {
   if (axes.size() != 1 || !is_row_axis(x, axes[0])) return im.row_by_row(node);
   const bool keeps = integer_attribute(node, "keepdims", 1) != 0;
   if (keeps && axes[0] != 1) refuse_sequence(im, node);
-  ImportValue of;
-  of.parts = {{im.layers.single(x), x.width()}};
+  ImportValue of{.parts = {{im.layers.single(x), x.width()}}};
   return {of_samples(im.layer(node, Pooling, of, x.width()), keeps)};
 }
 constexpr char kSum[] = "sum_pooling", kMean[] = "mean_pooling", kMax[] = "max_pooling";
@@ -254,8 +251,7 @@ ImportValue one_row(Importer& im, const onnx::NodeProto& node, const ImportValue
   if (x.rows > 0 && at >= 0 && at < x.rows) return im.layers.columns(im.as_columns(node, x), at * x.width(), x.width());
   if (x.rows > 0 || place != -1)
     im.refuse(node, "cannot become a layer, because of a sequence only the last row can be chosen, by -1");
-  ImportValue of;
-  of.parts = {{im.layers.single(x), x.width()}};
+  ImportValue of{.parts = {{im.layers.single(x), x.width()}}};
   return of_samples(im.layer(node, "last_row", of, x.width()), false);
 }
 

@@ -31,8 +31,7 @@ void add_table(PlanResult& r, const std::string& path, const std::string& name, 
 }
 
 TEST(PlanPage, ShardsHaveTheirBytesAndTimes) {
-  PlanResult r;
-  r.topology = Topology::of(4, 2, "cpu");
+  PlanResult r{.topology = Topology::of(4, 2, "cpu")};
   r.plan.world_size = 4;
   r.plan.local_world_size = 2;
   r.rank_perf = {0.75, 0.25, 0, 0};
@@ -56,8 +55,7 @@ TEST(PlanPage, ShardsHaveTheirBytesAndTimes) {
 }
 
 TEST(PlanPage, NoTablesAreAPageToo) {
-  PlanResult r;
-  r.topology = Topology::of(256, 8, "cuda");
+  PlanResult r{.topology = Topology::of(256, 8, "cuda")};
   r.rank_perf.resize(256);
   r.rank_storage.resize(256);
   EXPECT_EQ(plan_page(r)[0]["facts"][0], PageParts({"32 hosts, cuda", "256 ranks"}));

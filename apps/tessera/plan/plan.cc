@@ -206,8 +206,7 @@ Job job_from_config(const Arguments& a) {
   const Config config = job_config(a.config, a.set, a.model);
   if (!config.planner.plan.empty())
     std::cerr << "planner.plan: tessera train uses " << config.planner.plan << "; this is a new plan\n";
-  Job job;
-  job.config = config;
+  Job job{.config = config};
   job.runtime =
       std::make_unique<Runtime>(RuntimeOptions{.plugin_path = config.plugins.path, .require = config.plugins.require});
   const JobData read = job_data(a, *job.runtime, config);

@@ -22,8 +22,7 @@ void check_kernel_row_views(Subject& subject) {
   bed.open();
   Random random = subject.random();
   const PlainTables plain(bed, random);
-  BatchShape how;
-  how.poolings = {TSR_POOLING_SUM, TSR_POOLING_MEAN};
+  BatchShape how{.poolings = {TSR_POOLING_SUM, TSR_POOLING_MEAN}};
   const LookupBatch a(random, shape, how), b(random, shape, how);
   Outputs out_a(a, shape.output), out_b(b, shape.output), grad_a(a, shape.output), grad_b(b, shape.output);
   grad_a.randomize(random);

@@ -43,8 +43,7 @@ std::vector<double> looked_up(const Kernel& k, bool longer) {
   bed.open();
   Random random = k.subject.random();
   const PlainTables plain(bed, random);
-  BatchShape how;
-  how.poolings = {TSR_POOLING_SUM, TSR_POOLING_MEAN, TSR_POOLING_SUM};
+  BatchShape how{.poolings = {TSR_POOLING_SUM, TSR_POOLING_MEAN, TSR_POOLING_SUM}};
   LookupBatch batch(random, bed.shape(), how);
   struct LongFeature {
     tsr_lookup_feature feature;
@@ -103,8 +102,7 @@ void check_kernel_close(Subject& subject) {
     KernelBed bed(k.with(k.any_shape()));
     bed.open();
     Random random = subject.random();
-    BatchShape how;
-    how.poolings = {TSR_POOLING_SUM, TSR_POOLING_SUM};
+    BatchShape how{.poolings = {TSR_POOLING_SUM, TSR_POOLING_SUM}};
     const LookupBatch batch(random, bed.shape(), how);
     Outputs out(batch, bed.shape().output);
     tsr_context* first = bed.forward(batch, out, bed.shape().train);
@@ -160,8 +158,7 @@ void check_kernel_forward(Subject& subject) {
       }
     }
   }
-  BatchShape how;
-  how.poolings = {TSR_POOLING_MAX, TSR_POOLING_SUM, TSR_POOLING_MAX};
+  BatchShape how{.poolings = {TSR_POOLING_MAX, TSR_POOLING_SUM, TSR_POOLING_MAX}};
   try {
     compare_forward(k, k.any_shape(kTables), how, 100);
   } catch (const Unimplemented&) {  // the kernel has no MAX pooling
@@ -253,8 +250,7 @@ void check_kernel_contexts(Subject& subject) {
   bed.open();
   Random random = subject.random();
   PlainTables plain(bed, random);
-  BatchShape how;
-  how.poolings = kPoolings;
+  BatchShape how{.poolings = kPoolings};
   const LookupBatch a(random, bed.shape(), how), b(random, bed.shape(), how);
   Outputs out_a(a, kFloat32), out_b(b, kFloat32), grad_a(a, kFloat32), grad_b(b, kFloat32);
   grad_a.randomize(random);

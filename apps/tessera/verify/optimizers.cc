@@ -271,8 +271,7 @@ void check_optimizer_over_kernel(Subject& subject) {
   } catch (const Error& e) {
     throw Skipped(str_cat("there is no kernel next to this program: ", e.what()));
   }
-  KernelShape shape;
-  shape.tables = {{7, 4}, {40, 17}, {100, 32}};
+  KernelShape shape{.tables = {{7, 4}, {40, 17}, {100, 32}}};
   KernelBed bed({subject, *kernel->raw(), *o.part.raw(), subject.what().options, shape});
   bed.open();
   const KernelBed::Rows fresh = bed.export_rows(2, 100);

@@ -85,8 +85,7 @@ PackSettings pack_settings(const char* text, const std::vector<QuantizedTable>& 
 InferenceModel model_of(const Runtime& runtime, const std::vector<const Collection*>& collections,
                         const tsr_pack_options& in) {
   need(in.graph, "options->graph");
-  InferenceModel out;
-  out.dense = dense_values(in);
+  InferenceModel out{.dense = dense_values(in)};
   for (const Collection* c : collections) {
     out.description.is_weighted |= c->weighted;
     for (const EmbeddingBagConfig& table : c->any().tables()) out.tables.push_back(whole_table(*c, table));

@@ -6,9 +6,7 @@
 namespace tessera {
 
 LinkFigures measure_link(const ProcessGroup& group, const Trials& trials) {
-  LinkFigures out;
-  out.backend = group.backend();
-  out.ranks = group.world_size();
+  LinkFigures out{.backend = group.backend(), .ranks = group.world_size()};
   const int others = out.ranks - 1;
   std::vector<std::pair<double, double>> all_to_all, all_reduce;
   for (const int64_t bytes : {64, 2048, 16384, 131072, 1048576, 4194304}) {

@@ -22,9 +22,7 @@ std::vector<EmbeddingBagConfig> tables_of(const SyntheticModel& m) {
 }
 
 PlannerOptions on_one_host(int ranks, const Machine& machine) {
-  PlannerOptions out;
-  out.topology = Topology::of(ranks, ranks, "cpu");
-  out.machine = machine;
+  PlannerOptions out{.topology = Topology::of(ranks, ranks, "cpu"), .machine = machine};
   return out;
 }
 

@@ -33,8 +33,7 @@ TestModel make(const TestModelOptions& options = {}) {
 }
 
 TestModelOptions with_cut(const Cut& cut) {
-  TestModelOptions o;
-  o.cut = cut;
+  TestModelOptions o{.cut = cut};
   return o;
 }
 Cut columns(const std::vector<int64_t>& widths) {
@@ -122,8 +121,7 @@ TEST(Checkpoint, DoesNotDependOnThePlan) {
 // The tables are larger than a block of rows and than a chunk of the checksum, and shards end inside a block.
 TEST(Checkpoint, MovesLargeTablesInBlocks) {
   const TestDirectory dir;
-  TestModelOptions options;
-  options.tables = {test_tables()[0]};
+  TestModelOptions options{.tables = {test_tables()[0]}};
   options.tables[0].num_embeddings = 700'000;
   TestModel model = make(options);
   model.train(0, 2);

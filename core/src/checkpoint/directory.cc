@@ -68,8 +68,7 @@ struct Contents {
 };
 
 Contents contents_of(const std::string& directory) {
-  Contents out;
-  out.flat = is_checkpoint(directory);
+  Contents out{.flat = is_checkpoint(directory)};
   for (const std::string& name : names_in(directory)) {
     const bool staged = name.ends_with(kStaging);
     if (const auto number = number_of(name.substr(0, name.size() - (staged ? kStaging.size() : 0)))) {

@@ -68,8 +68,7 @@ ArrivingRows::ArrivingRows(const Runtime& runtime, const Config& config, const s
 }
 
 Dataset ArrivingRows::dataset() const {
-  Dataset out;
-  out.name = std::filesystem::path(path_).filename();
+  Dataset out{.name = std::filesystem::path(path_).filename()};
   describe(columns_, &out);
   out.encoding = columns_.json();
   out.labelled = columns_.labelled();

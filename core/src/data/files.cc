@@ -315,8 +315,7 @@ Dataset describe_files(const Runtime& runtime, const Config& config, const std::
   if (!config.data.rows.empty() && !form.takes_rows)
     fail(Code::kInvalidArgument, "data.rows has no effect: the reader \"", form.data.reader,
          "\" does not use it: leave it out, or set data.reader");
-  Dataset set;
-  set.name = form.name;
+  Dataset set{.name = form.name};
   describe(form.columns, &set);
   return set;
 }
@@ -363,8 +362,7 @@ Dataset read_files(const Runtime& runtime, const Config& config, const std::stri
   test.columns = train.columns;
   const auto train_files = std::make_shared<const ColumnFiles>(std::move(train));
   const bool from_file = test.part != nullptr;
-  Dataset set;
-  set.name = form.name;
+  Dataset set{.name = form.name};
   describe(columns, &set);
   if (form.test_files == 0) form.test.describe(&set);
   if (!form.described) set.encoding = columns.json();

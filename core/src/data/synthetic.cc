@@ -108,8 +108,7 @@ ExamplesPtr make_part(const DataConfig& config, const Dataset& set, const std::v
 }  // namespace
 
 Dataset describe_synthetic(const DataConfig& config) {
-  Dataset set;
-  set.name = "synthetic";
+  Dataset set{.name = "synthetic"};
   for (int64_t k = 1; k < config.labels; ++k) set.labels.push_back(str_cat("label", k));
   const std::vector<int64_t> rows = rows_of(config, config.columns);
   for (int64_t i = 0; i < config.dense; ++i) set.dense.push_back(str_cat("d", i));

@@ -90,8 +90,7 @@ void RankEnvironment::clear_environment() {
 }
 
 RankEnvironment RankEnvironment::from_environment() {
-  RankEnvironment e;
-  e.source = "single";
+  RankEnvironment e{.source = "single"};
   for (const Launcher& l : kLaunchers) {
     if (!text(l.present)) continue;
     e.source = l.source;

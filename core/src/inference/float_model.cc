@@ -191,8 +191,7 @@ class FloatModelReader {
     return validated(tables);
   }
   static EmbeddingBagConfig plain(const std::string& name) {
-    EmbeddingBagConfig table;
-    table.name = name;
+    EmbeddingBagConfig table{.name = name};
     table.num_embeddings = table.embedding_dim = 1;  // until the tensor is seen
     return table;
   }

@@ -335,8 +335,7 @@ EmbeddingModuleShardingPlan planned(const Runtime& runtime, const InferenceModel
     table.row_format.reset();
     (table.pooling == PoolingType::kNone ? sequences : bags).tables.push_back(std::move(table));
   }
-  PlannerOptions options;
-  options.topology = Topology::of(group.world_size(), group.local_world_size());
+  PlannerOptions options{.topology = Topology::of(group.world_size(), group.local_world_size())};
   std::vector<PlannerModule> modules = {std::move(bags)};
   if (!sequences.tables.empty()) modules.push_back(std::move(sequences));
   EmbeddingModuleShardingPlan out;

@@ -36,8 +36,7 @@ DLTensor vector_of(void* data, DType dtype, const int64_t* size) {
 }  // namespace
 
 TableFeatures table_features_of(const InferenceModel& model, const std::string& kernel) {
-  TableFeatures out;
-  out.tables = group_quantized(configs_of(model.tables), kernel);
+  TableFeatures out{.tables = group_quantized(configs_of(model.tables), kernel)};
   for (size_t t = 0; t < model.tables.size(); ++t) {
     const EmbeddingBagConfig& table = model.tables[t].config;
     const TableGroups::Place& place = out.tables.places[t];

@@ -252,8 +252,7 @@ MetricSet::Kept MetricSet::gathered(const ProcessGroup& group) const {
 }
 
 MetricValues MetricSet::values_of(const std::vector<One>& metrics, const Kept& kept, int64_t samples) const {
-  MetricValues out;
-  out.samples = samples;
+  MetricValues out{.samples = samples};
   std::optional<Wide> wide;
   for (size_t m = 0; m < metrics.size(); ++m) {
     const Metric& metric = *metrics[m].metric;

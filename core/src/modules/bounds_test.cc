@@ -31,8 +31,7 @@ std::string refusal(const Batch& batch) {
 }
 
 TEST(BoundsTest, GoodBatchIsNotCopied) {
-  Batch batch;
-  batch.ids = Tensor::from<int32_t>({0, 1, 2, 3, 2});
+  Batch batch{.ids = Tensor::from<int32_t>({0, 1, 2, 3, 2})};
   for (const BoundsCheckMode mode : {BoundsCheckMode::kFatal, BoundsCheckMode::kIgnore, BoundsCheckMode::kWarning}) {
     const CheckedIds checked = batch.check(mode);
     EXPECT_TRUE(checked.clean);
@@ -44,14 +43,12 @@ TEST(BoundsTest, GoodBatchIsNotCopied) {
 TEST(BoundsTest, FatalNamesFeatureSampleIdAndBound) {
   const std::string text = refusal({});
   for (const char* word : {"\"f\"", "sample 0", "id 9", "\"t\"", "0 to 3"}) EXPECT_THAT(text, HasSubstr(word));
-  Batch negative;
-  negative.ids = Tensor::from<int64_t>({0, 0, -1, 3, 2});
+  Batch negative{.ids = Tensor::from<int64_t>({0, 0, -1, 3, 2})};
   EXPECT_THAT(refusal(negative), HasSubstr("sample 2: id -1"));
 }
 
 TEST(BoundsTest, IgnoreDropsButKeepsLengths) {
-  Batch batch;
-  batch.weights = Tensor::from<float>({1, 2, 3, 4, 5});
+  Batch batch{.weights = Tensor::from<float>({1, 2, 3, 4, 5})};
   const CheckedIds checked = batch.check(BoundsCheckMode::kIgnore);
   ASSERT_FALSE(checked.clean);
   EXPECT_THAT(checked.ids.to_vector<int64_t>(), ElementsAre(0, 3, 2));
@@ -65,8 +62,7 @@ TEST(BoundsTest, IgnoreDropsButKeepsLengths) {
 }
 
 TEST(BoundsTest, PaddingCountsNowhere) {
-  Batch batch;
-  batch.ids = Tensor::from<int64_t>({0, 2, 2, 3, 2});
+  Batch batch{.ids = Tensor::from<int64_t>({0, 2, 2, 3, 2})};
   batch.features[0].padding_idx = 2;
   const CheckedIds checked = batch.check(BoundsCheckMode::kFatal);
   ASSERT_FALSE(checked.clean);
@@ -107,8 +103,7 @@ TEST(BoundsTest, BadOffsets) {
 }
 
 TEST(BoundsTest, WrongTypesAreRefusedInEveryMode) {
-  Batch batch;
-  batch.ids = Tensor::zeros({5});
+  Batch batch{.ids = Tensor::zeros({5})};
   EXPECT_THROW((void)batch.check(BoundsCheckMode::kIgnore), Error);
   batch = {};
   batch.weights = Tensor::zeros({4});
@@ -119,8 +114,7 @@ TEST(BoundsTest, WrongTypesAreRefusedInEveryMode) {
 }
 
 TEST(BoundsTest, RowsBeyondTheIdType) {
-  Batch batch;
-  batch.ids = Tensor::from<int32_t>({0, INT32_MAX, 5, 3, 2});
+  Batch batch{.ids = Tensor::from<int32_t>({0, INT32_MAX, 5, 3, 2})};
   batch.features[0].rows = int64_t{1} << 40;
   EXPECT_TRUE(batch.check(BoundsCheckMode::kFatal).clean);
   batch.ids = Tensor::from<int32_t>({0, -5, 5, 3, 2});

@@ -232,8 +232,7 @@ ModelTables split_by_pooling(const std::vector<EmbeddingBagConfig>& tables) {
 }
 
 ModelGraph graph_over(int64_t dense_width, const std::vector<EmbeddingBagConfig>& tables) {
-  ModelGraph graph;
-  graph.dense_width = dense_width;
+  ModelGraph graph{.dense_width = dense_width};
   std::vector<GraphInput> features;
   for (const EmbeddingBagConfig& t : tables) {
     if (t.name == "dense" || t.name == "pooled")

@@ -235,8 +235,7 @@ TEST(BoundsOfPrunedTables, MinusOneIsDroppedInEveryModeAndCounts) {
 
 TEST(BoundsOfPrunedTables, RemappingComesAfterTheCheckOfTheIdsItKnows) {
   const auto remapping = IndexRemapping::array(Tensor::from<int32_t>({2, -1, 0, 1, -1, -1}));
-  Pruned p;
-  p.ids = Tensor::from<int64_t>({0, 1, 2, 3, 5, -1});
+  Pruned p{.ids = Tensor::from<int64_t>({0, 1, 2, 3, 5, -1})};
   p.feature.remapping = remapping.get();
   const CheckedIds checked = check_bounds(BoundsCheckMode::kFatal, p.input());
   EXPECT_THAT(checked.ids.to_vector<int64_t>(), ElementsAre(2, 0, 1));
@@ -249,8 +248,7 @@ TEST(BoundsOfPrunedTables, RemappingComesAfterTheCheckOfTheIdsItKnows) {
 }
 
 TEST(BoundsOfPrunedTables, FbgemmsRepairLooksBadIdsUpAsIdZero) {
-  Pruned p;
-  p.ids = Tensor::from<int64_t>({0, 9, -1, 1, -5, 2});
+  Pruned p{.ids = Tensor::from<int64_t>({0, 9, -1, 1, -5, 2})};
   BoundsInput in = p.input();
   in.bad_ids_become_0 = true;
   const CheckedIds checked = check_bounds(BoundsCheckMode::kWarning, in);

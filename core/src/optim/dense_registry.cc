@@ -102,8 +102,7 @@ AdagradOptions adagrad_options(Reader& in) {
 }
 
 KeyedOptimizerPtr adam_like(Reader& in, ParameterList parameters, bool decoupled) {
-  AdamOptions o;
-  o.decoupled_weight_decay = decoupled;
+  AdamOptions o{.decoupled_weight_decay = decoupled};
   if (decoupled) o.weight_decay = 0.01;
   in.number("lr", o.lr);
   in.number("learning_rate", o.lr);

@@ -39,8 +39,7 @@ TEST(OptimTest, ParameterWithoutGradientStays) {
 // PyTorch has the decays in double: 1 - 0.999 is not 1 - 0.999f. A large value must leave no trace in the average.
 TEST(OptimTest, AdamAveragesKeepTheirDigits) {
   const auto a = parameter("a", {0});
-  AdamOptions options;
-  options.beta1 = 0;
+  AdamOptions options{.beta1 = 0};
   const auto optimizer = make_adam(options, {a});
   a->grad = Tensor::from<float>({1e6f});
   optimizer->step();
@@ -183,8 +182,7 @@ TEST(OptimTest, ClippingByNormAcrossParameters) {
   GradientClippingOptimizer::Options options;
   options.clipping = GradientClipping::kNorm;
   options.max_gradient = 1;
-  SgdOptions sgd;
-  sgd.lr = 1;
+  SgdOptions sgd{.lr = 1};
   GradientClippingOptimizer optimizer(make_sgd(sgd, {a, b, c}), options);
   EXPECT_FALSE(optimizer.last_total_grad_norm().has_value());
   a->grad = Tensor::from<float>({3});

@@ -449,8 +449,7 @@ class KernelsThatServe : public testing::Test {
 };
 
 TEST_F(KernelsThatServe, AreAskedByNameAndByWhatTheySupport) {
-  PlannerOptions options;
-  options.topology = Topology::of(2);
+  PlannerOptions options{.topology = Topology::of(2)};
   options.constraints["film"].sharding_types = {"data_parallel"};
   EXPECT_EQ(planned(options, film("exact_sgd")), "data_parallel dense");
   options.kernel = "fused_only";
@@ -475,16 +474,14 @@ TEST_F(KernelsThatServe, OneRankHasDataParallelOnlyWhereNothingElseIsAllowed) {
 }
 
 TEST_F(KernelsThatServe, AWholeTableOfOneRankIsTableWise) {
-  PlannerOptions options;
-  options.topology = Topology::of(1);
+  PlannerOptions options{.topology = Topology::of(1)};
   EXPECT_EQ(planned(options, film("exact_sgd")), "table_wise fused") << "which column_wise costs as much as";
   options.constraints["film"].sharding_types = {"row_wise", "column_wise"};
   EXPECT_EQ(planned(options, film("exact_sgd")), "column_wise fused");
 }
 
 TEST_F(KernelsThatServe, ErrorsAreThoseOfAJob) {
-  PlannerOptions options;
-  options.topology = Topology::of(2);
+  PlannerOptions options{.topology = Topology::of(2)};
   EXPECT_THAT(planned(options, film("sgd_of_old")), HasSubstr("\"sgd_of_old\"; the nearest is"));
   options.kernel = "nonsense";
   EXPECT_THAT(planned(options, film("adam")),

@@ -22,8 +22,7 @@ Machine complete() {
   m.name = "test";
   m.measured = true;
   m.ranks = 2;
-  KernelFigures k;
-  k.kernel = "cpu";
+  KernelFigures k{.kernel = "cpu"};
   for (const double row : {64.0, 256.0}) {
     for (const double reuse : {1e5, 1e8}) {
       const double far = reuse > 1e6 ? 4 : 1;

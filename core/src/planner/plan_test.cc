@@ -118,8 +118,7 @@ TEST(Plan, MismatchWithAModelIsListed) {
 
 TEST(Plan, WhatSizesDoNotShowIsSeenByTheHash) {
   PlannerModule module{.path = "sparse", .tables = {{.name = "film", .num_embeddings = 10, .embedding_dim = 8}}};
-  ShardingPlan plan;
-  plan.model_hash = model_hash({module});
+  ShardingPlan plan{.model_hash = model_hash({module})};
   plan.modules.emplace_back("sparse", EmbeddingModuleShardingPlan{});
   plan.modules[0].second.add("film",
                              {"table_wise", "fused", ParameterSharding::Combine::kConcat, false, {{10, 8, 0, 0, 0}}});

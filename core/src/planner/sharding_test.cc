@@ -163,8 +163,7 @@ TEST(Completed, KnowsHowPiecesCombine) {
 }
 
 PlannerOptions options_with(const ParameterConstraints& constraints) {
-  PlannerOptions options;
-  options.topology = Topology::of(4, 2);
+  PlannerOptions options{.topology = Topology::of(4, 2)};
   options.constraints["t"] = constraints;
   return options;
 }
@@ -175,8 +174,7 @@ std::vector<PlannerModule> model(std::vector<EmbeddingBagConfig> tables) {
 }
 
 TEST(Planner, KeepsRanksAndShardLimits) {
-  ParameterConstraints c;
-  c.ranks = {1, 3};
+  ParameterConstraints c{.ranks = {1, 3}};
   const auto tables = model({table(1000, 64)});
   PlanResult result = EmbeddingShardingPlanner(runtime(), options_with(c)).plan(tables);
   for (const int r : result.plan.at("sparse").at("t").ranks()) EXPECT_EQ(r % 2, 1);
@@ -211,8 +209,7 @@ TEST(Planner, AModuleThatSaysItsIdsAreWeightedPrevailsOverConstraints) {
 
 TEST(Planner, WithoutTorchRecsLimitsEveryTypeServesEveryDevice) {
   for (const char* type : kAllTypes) {
-    ParameterConstraints c;
-    c.sharding_types = {type};
+    ParameterConstraints c{.sharding_types = {type}};
     PlannerOptions options = options_with(c);
     for (const auto kind : {PlannerModule::Kind::kEmbeddingBagCollection, PlannerModule::Kind::kEmbeddingCollection}) {
       std::vector<PlannerModule> modules = model({table(100, 64)});
@@ -227,8 +224,7 @@ TEST(Planner, WithoutTorchRecsLimitsEveryTypeServesEveryDevice) {
 }
 
 TEST(Planner, ErrorsNameTableAndRemedy) {
-  ParameterConstraints c;
-  c.sharding_types = {"diagonal_wise", "row_wise"};
+  ParameterConstraints c{.sharding_types = {"diagonal_wise", "row_wise"}};
   try {
     (void)EmbeddingShardingPlanner(runtime(), options_with(c)).plan(model({table(100, 64)}));
     FAIL() << "planned";
@@ -237,8 +233,7 @@ TEST(Planner, ErrorsNameTableAndRemedy) {
     EXPECT_THAT(e.what(), HasSubstr("table t asks for sharding type diagonal_wise"));
     EXPECT_THAT(e.what(), HasSubstr("column_wise"));
   }
-  PlannerOptions options;
-  options.topology = Topology::of(2);
+  PlannerOptions options{.topology = Topology::of(2)};
   options.topology.ddr_cap = 1 << 20;
   options.batch_size = 16;
   try {

@@ -46,8 +46,7 @@ std::string options_behind_mark(std::string_view* rest, std::string_view whole) 
 }
 
 ComponentName parse_level(std::string_view rest, std::string_view whole) {
-  ComponentName out;
-  out.id = word(&rest, whole);
+  ComponentName out{.id = word(&rest, whole)};
   if (rest.starts_with(':')) {
     rest.remove_prefix(1);
     out.name = word(&rest, whole);

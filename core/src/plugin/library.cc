@@ -77,9 +77,7 @@ TrialEnd Library::try_first(const tsr_host* host, const Trials& trials) {
   TrialEnd end = tried_in_a_child(
       [&] {
         const Verdict verdict = open_caught(host);
-        TrialEnd said;
-        said.reason = verdict.reason;
-        said.harmless = verdict.well_formed;
+        TrialEnd said{.reason = verdict.reason, .harmless = verdict.well_formed};
         return said;
       },
       trials.longest_s);

@@ -108,8 +108,7 @@ void Runtime::Impl::add_held(const tsr_plugin* held) {
     refuse(name, str_cat("needs core minor ", held->min_host_minor, ", and this one is ", TSR_ABI_MINOR));
   for (uint32_t i = 0; i < held->num_components; ++i) {
     refuse(name, plugin::check_component(held->components[i]));
-    Candidate c;
-    c.component = held->components[i];
+    Candidate c{.component = held->components[i]};
     const plugin::ManifestLine line{c.component->kind, c.component->id, c.component->version};
     c.entry = {str_cat("the program's own ", held->name),
                line.id,
@@ -406,8 +405,7 @@ std::string Runtime::find(const std::string& kind, const std::function<bool(cons
 
 LoadReport Runtime::report() const {
   const std::lock_guard lock(impl_->mutex);
-  LoadReport out;
-  out.searched = impl_->searched;
+  LoadReport out{.searched = impl_->searched};
   for (const Candidate& c : impl_->candidates) out.entries.push_back(c.entry);
   return out;
 }

@@ -17,8 +17,7 @@ namespace {
 using testing::HasSubstr;
 
 RuntimeOptions nowhere() {
-  RuntimeOptions options;
-  options.default_path = false;
+  RuntimeOptions options{.default_path = false};
   return options;
 }
 
@@ -174,8 +173,7 @@ TEST(Runtime, PluginsOfTheProgramItself) {
 }
 
 LoadReport sample() {
-  LoadReport report;
-  report.searched = {"/opt/a", "/opt/b (does not exist)"};
+  LoadReport report{.searched = {"/opt/a", "/opt/b (does not exist)"}};
   report.entries = {{"/opt/a/x.so", "row_wise", "tessera.sharder/1", "1.0", "1.0", LoadEntry::State::kAvailable, ""},
                     {"/opt/a/y.so", "", "", "", "", LoadEntry::State::kRejected, "is not an ELF file"}};
   return report;

@@ -42,8 +42,7 @@ int answer_to = -1;
 
 // An exception of a static initializer ends here, because the C library declares that dlopen does not throw.
 [[noreturn]] void answer_what_was_thrown() {
-  TrialEnd end;
-  end.reason = "called std::terminate when it was opened";
+  TrialEnd end{.reason = "called std::terminate when it was opened"};
   if (std::current_exception() != nullptr) {
     end.reason = "threw an exception when it was opened";
     try {

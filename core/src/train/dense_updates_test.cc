@@ -112,8 +112,7 @@ TEST(AveragingOptimizerTest, FollowsItsFormula) {
   p->name = "w";
   p->value = Tensor::from<float>({1, -2});
   const auto optimizer_of = [&] {
-    SgdOptions sgd;
-    sgd.lr = 0.5;
+    SgdOptions sgd{.lr = 0.5};
     return AveragingOptimizer(make_sgd(sgd, {p}), 0.15);
   };
   AveragingOptimizer optimizer = optimizer_of();

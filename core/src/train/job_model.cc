@@ -148,8 +148,7 @@ void check_groups(const std::vector<HeadConfig>& heads, const std::vector<DataCo
 
 // Checks only names. A table's name is known if the config lists tables.
 void check_names(const Runtime& runtime, const Config& config) {
-  ModelGraph graph;
-  graph.inputs = expected_inputs(config);
+  ModelGraph graph{.inputs = expected_inputs(config)};
   add_layers(config, graph);
   check_graph(graph);
   check_head_names(graph);
@@ -246,8 +245,7 @@ ModelGraph model_of(const Runtime& runtime, const Config& config, const std::vec
 
 ModelGraph layers_of(const Runtime& runtime, const Config& config, const std::vector<EmbeddingBagConfig>& tables,
                      int64_t dense_inputs) {
-  ModelGraph graph;
-  graph.dense_width = dense_inputs;
+  ModelGraph graph{.dense_width = dense_inputs};
   add_vector_inputs(vector_columns(config), graph);
   add_layers(config, graph);
   set_vector_widths(runtime, tables, graph);

@@ -138,8 +138,7 @@ ModelTrainer::ModelTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup>
   options.parallel.sharded.gradient_scale = 1.0;
   options.parallel.sharded.data_parallel_gradient_scale = 1.0;
   options.parallel.sum_dense_gradients = true;
-  ParallelModel model;
-  model.bag_collections = {{kCollectionPath, &pooled}};
+  ParallelModel model{.bag_collections = {{kCollectionPath, &pooled}}};
   if (sequences) model.collections = {{kSequencePath, &*sequences}};
   model.dense = layers_.parameters();
   model.buffers = layers_.buffers();

@@ -130,8 +130,7 @@ TEST_F(Online, TheNextOneHasWhatTheDiskDidNotTake) {
   }});
   EXPECT_THAT(errors, ElementsAre(HasSubstr(in_the_way), HasSubstr(in_the_way)));
   EXPECT_THAT(publications_in(to, Publication::kDelta), ElementsAre(2, 3, 4));
-  PackOptions as_published;
-  as_published.format = RowFormat::kInt8;
+  PackOptions as_published{.format = RowFormat::kInt8};
   EXPECT_EQ(difference(model_at(to, 4).model(), packed(saved, as_published)), "");
 }
 
@@ -160,8 +159,7 @@ TEST_F(Online, WhatChangedIsSavedBesideIt) {
   };
   job.train(watch);
   EXPECT_EQ(failed, 2);
-  PackOptions as_published;
-  as_published.format = RowFormat::kInt8;
+  PackOptions as_published{.format = RowFormat::kInt8};
   const int64_t last = publications_in(to, Publication::kDelta).back();
   EXPECT_EQ(difference(model_at(to, last).model(), packed(saved, as_published)), "");
   for (const int save : {2, 3, saves.load()}) {
@@ -199,8 +197,7 @@ TEST_F(Online, ABaseThatCannotBeMadeIsFollowedByAFirstOne) {
     for (const TrainPublish& p : told) EXPECT_EQ(p.error, "");
     EXPECT_THAT(told[2].what.base_error, HasSubstr(gone ? "base-1" : "delta-2.safetensors is damaged"));
     EXPECT_TRUE(told[3].what.base && !told[3].what.delta);
-    PackOptions as_published;
-    as_published.format = RowFormat::kInt8;
+    PackOptions as_published{.format = RowFormat::kInt8};
     ASSERT_TRUE(told[5].what.base);
     EXPECT_EQ(difference(open_packed_model(path_in(to, Publication::kBase, 6)), packed(saved, as_published)), "");
     ModelFollower follower(runtime(), to);

@@ -17,8 +17,7 @@ struct Sums {
 };
 
 Sums sums_of(const data::Examples& samples, size_t label) {
-  Sums out;
-  out.count = static_cast<double>(samples.size());
+  Sums out{.count = static_cast<double>(samples.size())};
   for (int64_t i = 0; i < samples.size(); ++i) {
     const double value = samples.label(i, label);
     out.sum += value;

@@ -210,8 +210,7 @@ PythonFrame PythonChild::receive() {
   constexpr int64_t kMostHead = int64_t{1} << 30, kMostBody = int64_t{1} << 42, kLine = 64;
   if (header[1] < 0 || header[1] > kMostHead || header[2] < 0 || header[2] > kMostBody || header[2] % kLine != 0)
     lose("has answered with something that is not a frame");
-  PythonFrame out;
-  out.kind = static_cast<char>(header[0]);
+  PythonFrame out{.kind = static_cast<char>(header[0])};
   out.head.resize(static_cast<size_t>(header[1]));
   read(out.head.data(), header[1]);
   out.body_size = header[2];

@@ -93,8 +93,7 @@ TEST(Wrappers, NamedAloneGetTheBestTransport) {
 
 TEST(Wrappers, NamedAloneWithNothingToWrapAreRefused) {
   const Runtime runtime({.plugin_path = {TESSERA_TEST_PLUGINS}, .default_path = false});
-  RankEnvironment where;
-  where.world_size = 2;
+  RankEnvironment where{.world_size = 2};
   EXPECT_EQ(
       outcome([&] { ProcessGroup::connect(runtime, where, {.backend = "test.damaging"}); }),
       "tessera.collective/1 \"test.damaging\" wraps another component of its kind, but no other can be used here: "

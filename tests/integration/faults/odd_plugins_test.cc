@@ -26,8 +26,7 @@ ShardedEmbeddingBagCollection shard(const Runtime& runtime, const std::shared_pt
                                     const std::string& sharder) {
   const std::vector<EmbeddingBagConfig> tables = {
       {.name = "film", .num_embeddings = kRows, .embedding_dim = 4, .feature_names = {"film"}}};
-  ShardingRequest how;
-  how.sharding_type = sharder;
+  ShardingRequest how{.sharding_type = sharder};
   const auto plan = construct_module_sharding_plan(runtime, tables, {{"film", how}},
                                                    Topology::of(group->world_size(), group->local_world_size(), "cpu"));
   return EmbeddingBagCollectionSharder(runtime, {.optimizer = {"exact_sgd", "{}", 0}}).shard(tables, plan, group);

@@ -23,8 +23,7 @@ struct Job {
 };
 
 Job job(int world, const Cut& cut) {
-  Job j;
-  j.world = world;
+  Job j{.world = world};
   j.model.cut = cut;
   return j;
 }
@@ -32,8 +31,7 @@ Job job(int world, const Cut& cut) {
 // Runs `body` with each rank's model; returns the texts of all ranks.
 std::vector<std::string> run(const Job& j, const std::function<std::string(TestModel&)>& body) {
   return cli::run_in_ranks(j.world, j.world, 60, [&](const RankEnvironment& where) {
-    RuntimeOptions options;
-    options.plugin_path = j.plugins;
+    RuntimeOptions options{.plugin_path = j.plugins};
     const Runtime runtime(options);
     TestModel model(runtime, ProcessGroup::connect(runtime, where, {.backend = "tcp", .timeout_s = 30}), j.model);
     return body(model);

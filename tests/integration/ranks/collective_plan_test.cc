@@ -111,8 +111,7 @@ TEST(GivenPlan, ThatIsNotTheOtherRanksIsRefusedEverywhere) {
                           EmbeddingBagConfig table{
                               .name = "t", .num_embeddings = 12, .embedding_dim = 8, .feature_names = {"f"}};
                           const EmbeddingBagCollection described(runtime, {.tables = {table}, .device = kMeta});
-                          ShardingRequest request;
-                          request.sharding_type = where.rank == 0 ? "table_wise" : "row_wise";
+                          ShardingRequest request{.sharding_type = where.rank == 0 ? "table_wise" : "row_wise"};
                           EmbeddingModuleShardingPlan tables;
                           tables.add("t", make_sharding(runtime, table, request, Topology::of(2, 1, "cpu")));
                           DistributedModelParallelOptions options;

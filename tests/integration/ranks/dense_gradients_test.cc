@@ -49,8 +49,7 @@ Sums reduce(const RankEnvironment& where, bool round) {
     parameters[i]->name = str_cat("p", i);
     parameters[i]->value = Tensor::zeros({i < std::size(kSizes) ? kSizes[i] : 9});
   }
-  DistributedModelParallelOptions options;
-  options.plan = ShardingPlan{};
+  DistributedModelParallelOptions options{.plan = ShardingPlan{}};
   options.plan->world_size = options.plan->local_world_size = where.world_size;
   options.bucket_mib = 1e-3;  // several buckets
   options.sum_dense_gradients = true;

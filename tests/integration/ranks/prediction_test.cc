@@ -193,8 +193,7 @@ TEST(Estimates, AreNotThoseOfAKernelThatOnlyInfers) {
   PlannerModule module{"m", PlannerModule::Kind::kEmbeddingBagCollection, {}, 0};
   EmbeddingBagConfig table{.name = "t", .num_embeddings = 100, .embedding_dim = 8, .feature_names = {"f"}};
   module.tables = {table};
-  PlannerOptions options;
-  options.topology = Topology::of(1, 1, "cpu");
+  PlannerOptions options{.topology = Topology::of(1, 1, "cpu")};
   ShardingPlan plan;
   plan.world_size = plan.local_world_size = 1;
   EmbeddingModuleShardingPlan tables;

@@ -85,8 +85,7 @@ std::string run_sequences(const Runtime& runtime, const EmbeddingModuleShardingP
 }
 
 RuntimeOptions with_stripe() {
-  RuntimeOptions options;
-  options.plugin_path = {TESSERA_TEST_PLUGINS};
+  RuntimeOptions options{.plugin_path = {TESSERA_TEST_PLUGINS}};
   return options;
 }
 
@@ -119,8 +118,7 @@ INSTANTIATE_TEST_SUITE_P(All, Cuts,
 
 TEST(QuantPlanner, PlansQuantizedTablesWithTheirStoredBytes) {
   const Runtime runtime;
-  PlannerOptions options;
-  options.topology = Topology::of(2, 2, "cpu");
+  PlannerOptions options{.topology = Topology::of(2, 2, "cpu")};
   PlannerModule module{.path = "sparse", .tables = configs_of(tables_of(true))};
   const PlanResult result = EmbeddingShardingPlanner(runtime, options).plan({module});
   for (const auto& [table, sharding] : result.plan.at("sparse").tables()) EXPECT_EQ(sharding.compute_kernel, "quant");

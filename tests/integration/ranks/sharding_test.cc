@@ -43,8 +43,7 @@ const std::vector<std::string> kHotTypes = {
 
 Case make_case(uint64_t seed) {
   std::mt19937_64 random(seed);
-  Case c;
-  c.seed = seed;
+  Case c{.seed = seed};
   const std::vector<std::pair<int, int>> worlds = {{1, 1}, {2, 2}, {2, 1}, {3, 3}, {4, 4},
                                                    {4, 2}, {4, 1}, {6, 3}, {8, 2}, {8, 4}};
   std::tie(c.world, c.local) = pick(random, worlds);

@@ -90,8 +90,7 @@ std::string run_out_early(const RankEnvironment& where) {
   const auto group = ProcessGroup::connect(runtime, where);
   const auto tables = tables_of(PoolingType::kSum);
   const EmbeddingBagCollection described(runtime, {.tables = tables, .device = kMeta});
-  DistributedModelParallelOptions options;
-  options.plan = plan_of(runtime, tables, topology_of(where));
+  DistributedModelParallelOptions options{.plan = plan_of(runtime, tables, topology_of(where))};
   options.sharded.optimizer = kAdagrad;
   options.bucket_mib = 1e-6;
   const auto dense = std::make_shared<Parameter>();

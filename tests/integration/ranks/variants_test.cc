@@ -233,8 +233,7 @@ std::string run_staying(const RankEnvironment& where, const std::string& kernel)
   for (int step = 0; step < 6; step += 2) {
     std::vector<Alive> alive;
     for (const int at : {step, step + 1}) {
-      Alive a;
-      a.mine = sharded.forward(local_rows_batch(configs, at, where.rank, where.rank + 1)).wait();
+      Alive a{.mine = sharded.forward(local_rows_batch(configs, at, where.rank, where.rank + 1)).wait()};
       const Tensor want = whole.forward(local_rows_batch(configs, at, 0, where.world_size), &a.context).values();
       const int64_t before = local_rows_batch(configs, at, 0, where.rank).stride();
       const Tensor& got = a.mine.values.values();

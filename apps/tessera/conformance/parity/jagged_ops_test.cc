@@ -56,8 +56,7 @@ TEST(JaggedOps, WhatLeadsBeyondTheDataIsNamed) {
   EXPECT_THAT(message_of([&] { segment_sum_csr(2, ints({0, 2}), values); }), HasSubstr("no more than 3 values"));
   EXPECT_THAT(message_of([&] { offsets_range(ints({0, 5}), 3); }), HasSubstr("row 0 is [0, 5), but there are 3"));
   EXPECT_THAT(message_of([&] { invert_permute(ints({0, 0})); }, Code::kInvalidArgument), HasSubstr("no permutation"));
-  BlockBucketizeOptions options;
-  options.block_sizes = ints({4, 4});
+  BlockBucketizeOptions options{.block_sizes = ints({4, 4})};
   EXPECT_THAT(message_of(
                   [&] {
                     block_bucketize_sparse_features({ints({1, 1, 1}), ints({1, 2, 3}), {}}, options);

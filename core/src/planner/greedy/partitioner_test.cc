@@ -19,8 +19,7 @@ Shard shard(int64_t hbm, double time) {
 }
 
 ShardingOption option(int32_t placement, const std::vector<Shard>& shards) {
-  ShardingOption o;
-  o.placement = placement;
+  ShardingOption o{.placement = placement};
   for (const Shard& s : shards) {
     o.total_storage += s.storage;
     o.total_perf += s.perf.total();
