@@ -4,6 +4,7 @@
 
 #include "inference/packed_model.h"
 #include "inference/test_model.h"
+#include "tessera/config.h"
 #include "tessera/predictor.h"
 
 namespace tessera::test {

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "served_model.h"
+#include "tessera/config.h"
 
 namespace tessera::serve {
 namespace {

@@ -108,8 +108,9 @@ TEST_F(PageFolder, HasItsDataAndNeedsNothingElse) {
     EXPECT_THAT(text, Not(HasSubstr(outside)));
   EXPECT_THAT(text, HasSubstr("default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"));
   EXPECT_LT(text.size(), 300000u);
-  if (text.find("Chart.js v3") != std::string::npos)
+  if (text.find("Chart.js v3") != std::string::npos) {
     EXPECT_THAT(text, HasSubstr("Permission is hereby granted, free of charge"));
+  }
 }
 
 TEST_F(PageFolder, BytesThatAreNoTextAreReplaced) {

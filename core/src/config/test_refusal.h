@@ -12,7 +12,7 @@
 namespace tessera::test {
 
 // Returns the text of the exception that `call` throws; `accepted` if it throws none.
-template <class Exception = Error, class Call>
+template <class Exception = tessera::Error, class Call>
 std::string refusal(const Call& call, const char* accepted = "no error") {
   try {
     call();
@@ -27,7 +27,7 @@ template <class Call>
 std::string refusal(Code code, const Call& call, const char* accepted = "no error") {
   try {
     call();
-  } catch (const Error& e) {
+  } catch (const tessera::Error& e) {
     EXPECT_EQ(e.code(), code) << e.what();
     return e.what();
   }
@@ -38,7 +38,7 @@ std::string refusal(Code code, const Call& call, const char* accepted = "no erro
 inline std::pair<std::string, Code> failure_of(const std::function<void()>& call) {
   try {
     call();
-  } catch (const Error& e) {
+  } catch (const tessera::Error& e) {
     return {e.what(), e.code()};
   }
   return {"no error", Code::kOk};

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "inference/test_model.h"
+#include "tessera/config.h"
 
 namespace tessera {
 namespace {

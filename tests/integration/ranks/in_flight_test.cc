@@ -151,7 +151,9 @@ TEST_F(InFlight, SequencesTravelBesideBothHopsOfPooledTables) {
       for (const std::string direction : {"rows", "gradients"}) {
         if (e.label == direction && !wait) now = "sequences";
         if (e.label == direction && wait) now = "none";
-        if (wait && e.label.starts_with(direction + " ")) EXPECT_EQ(now, "sequences") << e.label;
+        if (wait && e.label.starts_with(direction + " ")) {
+          EXPECT_EQ(now, "sequences") << e.label;
+        }
       }
     }
     EXPECT_EQ(counts_of(events)["rows across hosts"].all, kSteps);
