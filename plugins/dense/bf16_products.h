@@ -15,9 +15,9 @@ namespace tessera_dense {
 
 enum class Precision { kFloat32, kBfloat16, kInt8 };
 
-// Reads the option "precision". If it is "bfloat16" and the processor has no instructions for it, throws
-// Failure(TSR_UNAVAILABLE), which names them; also if it is "auto" and float32 is as fast, which the first such layer of
-// a process measures.
+// Reads the option "precision". Throws Failure(TSR_UNAVAILABLE) if it is "bfloat16" or "auto" and the processor lacks
+// the instructions, which the failure names. Also throws it if "auto" finds float32 about as fast; the first such layer
+// of a process measures that.
 Precision read_precision(const tessera::sdk::Setup& setup);
 
 // True if oneDNN uses these instructions of x86. The variable DNNL_MAX_CPU_ISA can forbid some.

@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from everyday_common import (
-    CPU, bags, dmp, fill, in_backward_params, kjt, model, numbers_of, pooled, program, squares, stepped, tr, tried, whole,
+    CPU, bags, dmp, fill, in_backward_params, kjt, model, numbers_of, pooled, program, squares, stepped, tr, tried,
+    whole,
 )  # fmt: skip
 
 
