@@ -306,7 +306,7 @@ void Attention::weigh(const Tile& tile, const Visible& sees, float* logits, floa
 
 void Attention::drop(const ModuleCall& call, const Tile& tile, const float* from, float* to) const {
   for (int64_t i = 0; i < tile.rows(); ++i) {
-    // Counts keys and not queries, which are fewer with "last_rows".
+    // The row counts keys, because with "last_rows" there are fewer queries.
     const int64_t row = (tile.base + tile.begin + i) * heads_ + tile.head;
     Dropper(call, static_cast<uint64_t>(row), dropout_)
         .drop(tile.first_key, tile.keys(), from + i * tile.keys(), to + i * tile.keys());

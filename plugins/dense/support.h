@@ -32,8 +32,8 @@ using tessera::sdk::parameter_data;
 // Work of this many multiply-adds takes longer than waking a thread for it.
 constexpr int64_t kProductsWorthAThread = 1 << 20;
 
-// Calls body(i) for i in [0, n), on the host's threads if the work is `worth` them. A free thread takes the next i, so
-// that a thread whose core is busy does not delay the others.
+// Calls body(i) for i in [0, n). If `worth`, the host's threads do: a free thread takes the next i, so that a thread
+// whose core is busy does not delay the others.
 template <class Body>
 void one_by_one(tessera::sdk::Host host, int64_t n, bool worth, Body&& body) {
   if (worth && n > 1) {
