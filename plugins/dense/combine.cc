@@ -26,21 +26,31 @@ float* gradient(const ModuleCall& call, size_t i) {
 }  // namespace
 
 void Concat::compute(const ModuleCall& call) {
-  const float* rows = joined_.rows(call);
-  const int64_t n = tessera::sdk::numel(call.outputs[0]);
-  std::copy_n(rows, n, matrix(call.outputs[0], call.batch, call.outputs[0].shape[1], "concat's output"));
+  const int64_t width = joined_.width_of(call);
+  float* y = matrix(call.outputs[0], call.batch, width, "concat's output");
+  for (size_t i = 0; i < call.inputs.size(); ++i) input(call, i);  // checks its shape
+  in_row_blocks(host_, call.batch, width, [&](int64_t begin, int64_t end) {
+    float* to = y + begin * width;
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      const int64_t w = call.inputs[i].shape[1];
+      copy_columns(end - begin, w, input(call, i) + begin * w, w, to, width);
+      to += w;
+    }
+  });
 }
 
 void Concat::compute_back(const ModuleCall& call) {
-  const int64_t width = call.outputs[0].shape[1];
+  const int64_t width = joined_.width_of(call);
   const float* grad = matrix(call.grad_outputs[0], call.batch, width, "the gradient of concat's output");
-  int64_t at = 0;
-  for (size_t i = 0; i < call.inputs.size(); ++i) {
-    const int64_t w = call.inputs[i].shape[1];
-    float* to = gradient(call, i);
-    for (int64_t s = 0; to && s < call.batch; ++s) std::copy_n(grad + s * width + at, w, to + s * w);
-    at += w;
-  }
+  for (size_t i = 0; i < call.inputs.size(); ++i) gradient(call, i);  // checks its shape
+  in_row_blocks(host_, call.batch, width, [&](int64_t begin, int64_t end) {
+    const float* from = grad + begin * width;
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      const int64_t w = call.inputs[i].shape[1];
+      if (float* const to = gradient(call, i)) copy_columns(end - begin, w, from, width, to + begin * w, w);
+      from += w;
+    }
+  });
 }
 
 Split::Split(const tessera::sdk::Setup& setup)

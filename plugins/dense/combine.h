@@ -32,7 +32,7 @@ class Stateless : public tessera::sdk::Module {
 class Concat : public Stateless {
  public:
   explicit Concat(const tessera::sdk::Setup& setup)
-      : joined_(setup.host, "concat", tessera::sdk::joined_width(setup.options)) {}
+      : host_(setup.host), joined_(setup.host, "concat", tessera::sdk::joined_width(setup.options)) {}
   std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override {
     return {tessera::sdk::Value{joined_.width_of(inputs)}};
   }
@@ -40,6 +40,7 @@ class Concat : public Stateless {
  private:
   void compute(const tessera::sdk::ModuleCall& call) override;
   void compute_back(const tessera::sdk::ModuleCall& call) override;
+  tessera::sdk::Host host_;
   Joined joined_;
 };
 
