@@ -83,29 +83,33 @@ void MatrixCross::backward(const tessera::sdk::ModuleCall& args, tsr_module_cont
   const float* grad = matrix(args.grad_outputs[0], batch, width_, "the gradient of cross's output");
   take_weights(args.parameters);
   parameter_data(args.grad_parameters, parameters(), parameters_);
-  inner_.at_least(host_, batch * layers_ * (width_ + low_rank_));
-  dout_.at_least(host_, n);
   float* wanted = joined_.gradient(args);
   float* dx0 = wanted ? wanted : dx0_.at_least(host_, n);
-  list_gradients(batch, x0, saved);
   matrices_.start_gradients(batch);
-  in_blocks(host_, batch, matrices_.block(batch), [&](int64_t begin, int64_t end, int64_t) {
-    const OneThread alone;
-    back_through({x0, grad, dx0, saved}, batch, begin, end);
-    if (wanted) joined_.give(args, begin, end);
-    matrices_.take_rows(loops_, batch, begin, end, gradients_);
-  });
-  matrices_.add_gradients(loops_, batch, gradients_);
+  for (int64_t first = 0, rows; first < batch; first += rows) {
+    rows = matrices_.part(batch - first);
+    inner_.at_least(host_, rows * layers_ * (width_ + low_rank_));
+    dout_.at_least(host_, rows * width_);
+    const Way way = {x0, grad, dx0, saved, batch, first, rows};
+    list_gradients(way);
+    in_blocks(host_, rows, matrices_.block(rows), [&](int64_t begin, int64_t end, int64_t) {
+      const OneThread alone;
+      back_through(way, begin, end);
+      if (wanted) joined_.give(args, first + begin, first + end);
+      matrices_.take_rows(loops_, rows, begin, end, gradients_);
+    });
+    matrices_.add_gradients(loops_, rows, gradients_);
+  }
 }
 
-// Computes the gradients of samples [begin, end), from the last layer to the first.
-void MatrixCross::back_through(const Way& way, int64_t batch, int64_t begin, int64_t end) const {
-  const int64_t rows = end - begin, n = rows * width_, at = begin * width_;
-  float *dout = dout_.data() + at, *dx0 = way.dx0 + at;
+// Computes the gradients of rows [begin, end) of the part, from the last layer to the first.
+void MatrixCross::back_through(const Way& way, int64_t begin, int64_t end) const {
+  const int64_t rows = end - begin, n = rows * width_, at = (way.first + begin) * width_;
+  float *dout = dout_.data() + begin * width_, *dx0 = way.dx0 + at;
   for (int64_t k = layers_; k-- > 0;) {
-    const Inner inside = inner(batch, k);
-    float* dy = inside.dy + at;
-    const float* y = shape_.kept(way.saved.kept.data(), batch, k).y + at;
+    const Inner inside = inner(way.rows, k);
+    float* dy = inside.dy + begin * width_;
+    const float* y = shape_.kept(way.saved.kept.data(), way.batch, k).y + at;
     const bool first = k + 1 == layers_;
     loops_.cross_back({n, first ? way.grad + at : dout, way.x0 + at, y, dy, dx0, first ? dout : nullptr});
     // dout already has the gradient that bypasses the layer; the layer's own is added to it.
@@ -120,21 +124,21 @@ void MatrixCross::back_through(const Way& way, int64_t batch, int64_t begin, int
   loops_.add(n, dout, dx0);
 }
 
-MatrixCross::Inner MatrixCross::inner(int64_t batch, int64_t k) const {
-  float* dy = inner_.data() + k * batch * (width_ + low_rank_);
-  return {dy, dy + batch * width_};
+MatrixCross::Inner MatrixCross::inner(int64_t rows, int64_t k) const {
+  float* dy = inner_.data() + k * rows * (width_ + low_rank_);
+  return {dy, dy + rows * width_};
 }
 
 // Sets gradients_. At this point `parameters_` points to the gradients of the parameters.
-void MatrixCross::list_gradients(int64_t batch, const float* x0, const Context& saved) {
+void MatrixCross::list_gradients(const Way& way) {
   gradients_.clear();
   for (int64_t k = 0; k < layers_; ++k) {
-    const Kept kept = shape_.kept(saved.kept.data(), batch, k);
-    const Inner inside = inner(batch, k);
+    const Kept kept = shape_.kept(way.saved.kept.data(), way.batch, k);
+    const Inner inside = inner(way.rows, k);
     float* const* g = parameters_.data() + shape_.first_parameter(k);
-    const float* x = k == 0 ? x0 : kept.x;
+    const float* x = (k == 0 ? way.x0 : kept.x) + way.first * width_;
     if (low_rank_ > 0) gradients_.push_back({x, inside.dv, *g++, nullptr});
-    gradients_.push_back({low_rank_ > 0 ? kept.projected : x, inside.dy, g[0], g[1]});
+    gradients_.push_back({low_rank_ > 0 ? kept.projected + way.first * low_rank_ : x, inside.dy, g[0], g[1]});
   }
 }
 

@@ -33,18 +33,20 @@ class MatrixCross : public tessera::sdk::Module {
   struct Inner {
     float *dy, *dv;
   };
-  // The arguments of back_through() for the whole batch. `grad` is the gradient of the network's output.
+  // A part of a batch, rows [first, first + rows), on the way back. The pointers are those of the whole batch; `grad` is
+  // the gradient of the network's output.
   struct Way {
     const float *x0, *grad;
     float* dx0;  // written
     const Context& saved;
+    int64_t batch, first, rows;
   };
   size_t up(int64_t k) const { return static_cast<size_t>(low_rank_ > 0 ? 2 * k + 1 : k); }  // U_k or W_k
   size_t down(int64_t k) const { return static_cast<size_t>(2 * k); }                        // V_k
-  Inner inner(int64_t batch, int64_t k) const;
+  Inner inner(int64_t rows, int64_t k) const;
   void take_weights(std::span<const DLTensor> tensors);
-  void list_gradients(int64_t batch, const float* x0, const Context& saved);
-  void back_through(const Way& way, int64_t batch, int64_t begin, int64_t end) const;
+  void list_gradients(const Way& way);
+  void back_through(const Way& way, int64_t begin, int64_t end) const;
 
   tessera::sdk::Host host_;
   const Loops& loops_;

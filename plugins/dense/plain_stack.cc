@@ -94,38 +94,45 @@ void PlainStack::backward(std::span<PlainStack> stacks, std::span<const Pass> pa
   const int64_t batch = passes[0].batch, count = std::ssize(stacks), tiles = stacks[0].matrices_.tiles();
   const JoinedBlocks* const inputs = gradients[0].x ? passes[0].inputs : nullptr;
   const tessera::sdk::Host host = stacks[0].host_;
-  for (size_t i = 0; i < stacks.size(); ++i) stacks[i].start_backward(passes[i], gradients[i]);
-  in_blocks(host, batch, stacks[0].matrices_.block(batch), [&](int64_t begin, int64_t end, int64_t) {
-    const OneThread alone;
-    for (size_t i = 0; i < stacks.size(); ++i) stacks[i].backward_rows(passes[i], gradients[i], begin, end);
-    if (inputs) inputs->give(begin, end);
-  });
-  const bool worth_threads = batch * count * stacks[0].matrices_.size() >= kGradientsWorthThreads;
-  one_by_one(host, count * tiles, worth_threads, [&](int64_t i) {
-    const PlainStack& one = stacks[static_cast<size_t>(i / tiles)];
-    one.matrices_.add_tile(one.loops_, batch, one.gradients_, i % tiles);
-  });
+  for (PlainStack& one : stacks) one.matrices_.start_gradients(batch);
+  for (int64_t first = 0, rows; first < batch; first += rows) {
+    rows = stacks[0].matrices_.part(batch - first);
+    for (size_t i = 0; i < stacks.size(); ++i) stacks[i].start_part(passes[i], gradients[i], {first, rows});
+    in_blocks(host, rows, stacks[0].matrices_.block(rows), [&](int64_t begin, int64_t end, int64_t) {
+      const OneThread alone;
+      for (size_t i = 0; i < stacks.size(); ++i)
+        stacks[i].backward_rows(passes[i], gradients[i], {first, rows}, begin, end);
+      if (inputs) inputs->give(first + begin, first + end);
+    });
+    const bool worth_threads = rows * count * stacks[0].matrices_.size() >= kGradientsWorthThreads;
+    one_by_one(host, count * tiles, worth_threads, [&](int64_t i) {
+      const PlainStack& one = stacks[static_cast<size_t>(i / tiles)];
+      one.matrices_.add_tile(one.loops_, rows, one.gradients_, i % tiles);
+    });
+  }
 }
 
-void PlainStack::start_backward(const Pass& pass, const Gradients& g) {
-  const int64_t batch = pass.batch, width = shape_.output();
+void PlainStack::start_part(const Pass& pass, const Gradients& g, const Part& part) {
+  const int64_t width = shape_.output();
   const size_t last = shape_.count() - 1;
   const bool as_given = !shape_.relu(last) && g.y.stride == width;  // then g.y is used in place
-  float* dz = dz_.at_least(host_, batch * (shape_.hidden_width() + width));
+  float* dz = dz_.at_least(host_, part.rows * (shape_.hidden_width() + width));
   gradients_.clear();
   for (size_t k = 0; k <= last; ++k) {
-    const float* dy = k == last && as_given ? g.y.data : shape_.hidden(dz, batch, k);
-    const float* x = k == 0 ? pass.x : shape_.hidden(pass.hidden, batch, k - 1);
-    gradients_.push_back({x, dy, g.parameters[2 * k], g.parameters[2 * k + 1]});
+    const float* dy = k == last && as_given ? g.y.data + part.first * width : shape_.hidden(dz, part.rows, k);
+    const float* x = k == 0 ? pass.x : shape_.hidden(pass.hidden, pass.batch, k - 1);
+    gradients_.push_back({x + part.first * shape_.in(k), dy, g.parameters[2 * k], g.parameters[2 * k + 1]});
   }
-  matrices_.start_gradients(batch);
 }
 
-void PlainStack::backward_rows(const Pass& pass, const Gradients& g, int64_t begin, int64_t end) const {
-  const int64_t batch = pass.batch, width = shape_.output(), rows = end - begin;
+// Computes rows [begin, end) of the part.
+void PlainStack::backward_rows(const Pass& pass, const Gradients& g, const Part& part, int64_t begin,
+                               int64_t end) const {
+  const int64_t width = shape_.output(), rows = end - begin;
   const size_t last = shape_.count() - 1;
-  float* to = shape_.hidden(dz_.data(), batch, last) + begin * width;  // before the ReLU, like all of dz
-  for (int64_t s = begin; gradients_[last].dy != g.y.data && s < end; ++s, to += width) {
+  float* to = shape_.hidden(dz_.data(), part.rows, last) + begin * width;  // before the ReLU, like all of dz
+  const bool in_dz = gradients_[last].dy == to - begin * width;
+  for (int64_t s = part.first + begin; in_dz && s < part.first + end; ++s, to += width) {
     const float* dy = g.y.data + s * g.y.stride;
     if (shape_.relu(last))
       loops_.mask(width, pass.y.data + s * pass.y.stride, dy, to);
@@ -136,11 +143,11 @@ void PlainStack::backward_rows(const Pass& pass, const Gradients& g, int64_t beg
     const int64_t in = shape_.in(k), out = shape_.out(k);
     const float* dy = gradients_[k].dy + begin * out;
     if (k == 0 && g.x == nullptr) break;
-    float* dx = (k == 0 ? g.x : shape_.hidden(dz_.data(), batch, k - 1)) + begin * in;
+    float* dx = k == 0 ? g.x + (part.first + begin) * in : shape_.hidden(dz_.data(), part.rows, k - 1) + begin * in;
     matrices_.multiply_back(loops_, k, rows, dy, dx, k == 0 && g.add);
     if (k > 0) loops_.mask(rows * in, gradients_[k].x + begin * in, dx, dx);
   }
-  matrices_.take_rows(loops_, batch, begin, end, gradients_);
+  matrices_.take_rows(loops_, part.rows, begin, end, gradients_);
 }
 
 }  // namespace tessera_dense

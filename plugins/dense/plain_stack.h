@@ -56,8 +56,12 @@ class PlainStack {
   float* values(size_t k, const Pass& pass, float* last) const;
   void take_weights(const Pass& pass);
   void forward_rows(const Pass& pass, int64_t begin, int64_t end) const;
-  void start_backward(const Pass& pass, const Gradients& gradients);
-  void backward_rows(const Pass& pass, const Gradients& gradients, int64_t begin, int64_t end) const;
+  // Rows [first, first + rows) of a batch, one of its Weights::part().
+  struct Part {
+    int64_t first, rows;
+  };
+  void start_part(const Pass& pass, const Gradients& gradients, const Part& part);
+  void backward_rows(const Pass& pass, const Gradients& gradients, const Part& part, int64_t begin, int64_t end) const;
   void multiply_last(const Pass& pass, int64_t begin, int64_t end, const float* from) const;
 
   tessera::sdk::Host host_;
@@ -66,9 +70,9 @@ class PlainStack {
   Weights matrices_;
   int64_t products_ = 0;  // multiplications in forward for one sample
   Floats last_;           // for infer(): the last layer's output, if the rows of Pass::y are not contiguous
-  Floats dz_;             // gradients of the outputs before the ReLU: of the hidden layers, then of the last one
+  Floats dz_;  // of a part: gradients of the outputs before the ReLU, of the hidden layers, then of the last one
   std::vector<const float*> weights_;
-  std::vector<Weights::Gradient> gradients_;
+  std::vector<Weights::Gradient> gradients_;  // of a part
 };
 
 }  // namespace tessera_dense

@@ -55,10 +55,16 @@ Weights::Weights(tessera::sdk::Host host, Precision precision)
 
 void Weights::add(int64_t in, int64_t out) {
   prepare_products();
-  // Small matrices get smaller tiles, so that there are tiles for several threads.
-  const int64_t rows = bf16_ || !free_ ? kTileRows : std::clamp<int64_t>(out / 64 * 16, 16, kTileRows);
-  for (int64_t first = 0; first < out; first += rows)
-    tiles_.push_back({shapes_.size(), first, std::min(out, first + rows)});
+  // Each tile reads x again, so there are as few as the threads allow.
+  const int64_t share = (out + host_.num_threads() - 1) / host_.num_threads();
+  const int64_t rows = bf16_ || !free_ ? kTileRows : std::max<int64_t>((share + 15) / 16 * 16, 16);
+  for (int64_t first = 0, last, place = 0; first < out; first = last, ++place) {
+    last = std::min(out, first + rows);
+    if (free_ && !bf16_ && out - last == 1) last = out;  // oneDNN adds a single row up in another order
+    tiles_.push_back({shapes_.size(), first, last, place});
+  }
+  // The threads begin in different parts of the list, so each gets its share of every matrix.
+  std::stable_sort(tiles_.begin(), tiles_.end(), [](const Tile& a, const Tile& b) { return a.place < b.place; });
   shapes_.push_back({in, out});
   offsets_.push_back(size_);
   size_ += in * out;
@@ -129,6 +135,14 @@ void Weights::multiply_back(const Loops& loops, size_t i, int64_t rows, const fl
   } else {
     check(dnnl_sgemm('N', 'N', rows, in, out, 1.0f, dy, out, given_[i], in, add ? 1.0f : 0.0f, dx, in));
   }
+}
+
+int64_t Weights::part(int64_t left) const {
+  constexpr int64_t kDepth = 384;  // rows of the batch that oneDNN adds up at a time
+  if (bf16_ || !free_) return left;
+  const int64_t worth_threads = kGradientsWorthThreads / size_ / kDepth, for_all = host_.num_threads() / 2;
+  const int64_t rows = kDepth * std::max({int64_t{1}, worth_threads, for_all});
+  return left < 2 * rows ? left : rows;
 }
 
 void Weights::start_gradients(int64_t batch) {

@@ -81,7 +81,10 @@ class Weights {
     float* w;         // [out, in]: dy^T x is added to it
     float* b;         // [out]: the sums of dy over the batch are added to it; NULL without a bias
   };
-  // Adds the gradients of a batch in three steps: start_gradients(); take_rows() for each block of rows as soon as its
+  // Backward takes a batch in parts, whose x and dy are still in the caches when gradients are added. Returns the rows
+  // of the next part if `left` remain. Parts end where oneDNN's own sums do, so that the results are those of one part.
+  int64_t part(int64_t left) const;
+  // Adds the gradients of a part in three steps: start_gradients(); take_rows() for each block of rows as soon as its
   // x and dy are computed, while they are in the caches; add_gradients(). `all` has an entry per matrix. Blocks begin
   // at multiples of 64 rows. take_rows(): [any-thread]
   void start_gradients(int64_t batch);
@@ -100,6 +103,7 @@ class Weights {
   struct Tile {
     size_t matrix;
     int64_t first, last;  // rows [first, last) of the matrix
+    int64_t place;        // among the matrix's tiles
   };
   bool to_bf16(size_t i) const { return bf16_ && shapes_[i].rounds(); }
   bool to_int8(size_t i) const { return int8_ && Int8Products::rounds(shapes_[i].in, shapes_[i].out); }
