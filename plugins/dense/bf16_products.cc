@@ -199,18 +199,22 @@ void Bf16Products::multiply_rows(const Loops& loops, Shape shape, int64_t rows, 
   constexpr int64_t kMost = 256;
   const int64_t least = least_rows(shape.n);
   const Borrowed own(*this);
-  shape.lda = shape.k;
+  const int64_t x_stride = std::exchange(shape.lda, shape.k);
   Bf16* const rounded = (*own).rows.at_least(host_, std::clamp(rows, least, kMost) * shape.k);
+  const auto round = [&](int64_t count) {
+    if (x_stride == shape.k) return loops.to_bf16(count * shape.k, x, rounded);
+    for (int64_t r = 0; r < count; ++r) loops.to_bf16(shape.k, x + r * x_stride, rounded + r * shape.k);
+  };
   for (int64_t size = kMost; rows > 0 && size >= least; size /= 2) {
-    for (; rows >= size; rows -= size, x += size * shape.k, c += size * shape.ldc) {
-      loops.to_bf16(size * shape.k, x, rounded);
+    for (; rows >= size; rows -= size, x += size * x_stride, c += size * shape.ldc) {
+      round(size);
       shape.m = size;
       run(primitive(shape), rounded, b, c, *own);
     }
   }
   if (rows == 0) return;
   // The last rows are too few: rows of zeros follow them.
-  loops.to_bf16(rows * shape.k, x, rounded);
+  round(rows);
   std::fill_n(rounded + rows * shape.k, (least - rows) * shape.k, Bf16{0});
   float* const sums = (*own).sums.at_least(host_, least * shape.n);
   for (int64_t r = 0; shape.add && r < rows; ++r) std::copy_n(c + r * shape.ldc, shape.n, sums + r * shape.n);
@@ -231,13 +235,14 @@ void Bf16Products::for_sums(int64_t k, const Body& body) {
   }
 }
 
-void Bf16Products::pack(const Loops& loops, int64_t k, int64_t n, int64_t first, const float* b, Bf16* to) const {
+void Bf16Products::pack(const Loops& loops, int64_t k, int64_t n, int64_t first, const float* b, int64_t ldb,
+                        Bf16* to) const {
   static constexpr float kZeros[kColumns] = {};
   constexpr int64_t kPairs = 16;  // pairs of rows in a block
   if (!packs_) {
-    const int64_t count = std::min(kSumUnit, k - first) * n;
-    loops.to_bf16(count, b + first * n, to + first * n);
-    std::fill_n(to + first * n + count, kSumUnit * n - count, Bf16{0});
+    const int64_t last = std::min(first + kSumUnit, k);
+    for (int64_t row = first; row < last; ++row) loops.to_bf16(n, b + row * ldb, to + row * n);
+    std::fill(to + last * n, to + (first + kSumUnit) * n, Bf16{0});
     return;
   }
   for_sums(k, [&](int64_t begin, int64_t size) {
@@ -246,8 +251,8 @@ void Bf16Products::pack(const Loops& loops, int64_t k, int64_t n, int64_t first,
       const int64_t pair = (row - begin) / 2;
       for (int64_t c = 0; c < n; c += kColumns) {
         const int64_t columns = std::min(kColumns, n - c);
-        const float* upper = row < k ? b + row * n + c : kZeros;
-        const float* lower = row + 1 < k ? b + (row + 1) * n + c : kZeros;
+        const float* upper = row < k ? b + row * ldb + c : kZeros;
+        const float* lower = row + 1 < k ? b + (row + 1) * ldb + c : kZeros;
         const int64_t block = c / kColumns * (size / 2 / kPairs) + pair / kPairs;
         Bf16* const at = to + begin * columns_of(n) + (block * kPairs + pair % kPairs) * 2 * kColumns;
         loops.to_bf16_pairs(columns, upper, lower, at);

@@ -56,8 +56,8 @@ class Bf16Products {
     auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0
   };
 
-  // Rounds `rows` rows of `x` and multiplies them by b. A row's result does not depend on the other rows. shape.m and
-  // shape.lda are not read.
+  // Rounds `rows` rows of `x` and multiplies them by b. A row's result does not depend on the other rows. shape.lda is
+  // the floats from one row of `x` to the next; shape.m is not read.
   void multiply_rows(const Loops& loops, Shape shape, int64_t rows, const float* x, const Bf16* b, float* c);
 
   // c [m, n] += transposed a [k, m] times b [k, n]. a and b have sums_of(k) rows, with zeros beyond k; b is packed. The
@@ -68,7 +68,7 @@ class Bf16Products {
   // The number of values of b [k, n] in the layout that add_products() reads, with its sums_of(k) rows.
   static int64_t packed_size(int64_t k, int64_t n) { return sums_of(k) * columns_of(n); }
   // Rounds and packs rows [first, first + kSumUnit) of b [k, n] to their places in `to`.
-  void pack(const Loops& loops, int64_t k, int64_t n, int64_t first, const float* b, Bf16* to) const;
+  void pack(const Loops& loops, int64_t k, int64_t n, int64_t first, const float* b, int64_t ldb, Bf16* to) const;
 
  private:
   // With AMX, oneDNN 2.6 computes products of up to 256 results by other code, which sums in another order.

@@ -62,11 +62,11 @@ void MatrixCross::forward(const tessera::sdk::ModuleCall& args, tsr_module_conte
       const float* in = x;
       if (low_rank_ > 0) {
         float* projected = kept.projected + first * low_rank_;
-        matrices_.multiply(loops_, down(k), rows, x, projected, low_rank_);
+        matrices_.multiply(loops_, down(k), rows, x, width_, projected, low_rank_);
         in = projected;
       }
       float* y = kept.y + first * width_;
-      matrices_.multiply(loops_, up(k), rows, in, y, width_);
+      matrices_.multiply(loops_, up(k), rows, in, shape_.inner(), y, width_);
       float* next = k + 1 == layers_ ? output + at : kept_of(k + 1).x + first * width_;
       loops_.cross(rows, width_, biases_[static_cast<size_t>(k)], x0 + at, x, y, next);
       x = next;
@@ -115,10 +115,10 @@ void MatrixCross::back_through(const Way& way, int64_t begin, int64_t end) const
     // dout already has the gradient that bypasses the layer; the layer's own is added to it.
     if (low_rank_ > 0) {
       float* dv = inside.dv + begin * low_rank_;
-      matrices_.multiply_back(loops_, up(k), rows, dy, dv, false);
-      matrices_.multiply_back(loops_, down(k), rows, dv, dout, true);
+      matrices_.multiply_back(loops_, up(k), rows, dy, width_, dv, low_rank_, false);
+      matrices_.multiply_back(loops_, down(k), rows, dv, low_rank_, dout, width_, true);
     } else {
-      matrices_.multiply_back(loops_, up(k), rows, dy, dout, true);
+      matrices_.multiply_back(loops_, up(k), rows, dy, width_, dout, width_, true);
     }
   }
   loops_.add(n, dout, dx0);
@@ -137,8 +137,12 @@ void MatrixCross::list_gradients(const Way& way) {
     const Inner inside = inner(way.rows, k);
     float* const* g = parameters_.data() + shape_.first_parameter(k);
     const float* x = (k == 0 ? way.x0 : kept.x) + way.first * width_;
-    if (low_rank_ > 0) gradients_.push_back({x, inside.dv, *g++, nullptr});
-    gradients_.push_back({low_rank_ > 0 ? kept.projected + way.first * low_rank_ : x, inside.dy, g[0], g[1]});
+    const float* in = x;
+    if (low_rank_ > 0) {
+      gradients_.push_back({x, width_, inside.dv, low_rank_, *g++, nullptr});
+      in = kept.projected + way.first * low_rank_;
+    }
+    gradients_.push_back({in, shape_.inner(), inside.dy, width_, g[0], g[1]});
   }
 }
 

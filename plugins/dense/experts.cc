@@ -80,45 +80,39 @@ void Branches::backward_branch(size_t i, const ModuleCall& call, const float* x,
 }
 
 PlainExperts::PlainExperts(const Setup& setup, const MlpLayers& shape, int64_t count)
-    : host_(setup.host), joined_(setup.host, "experts", shape.input()) {
-  const Precision precision = read_precision(setup);
+    : host_(setup.host),
+      joined_(setup.host, "experts", shape.input()),
+      stack_(setup.host, shape, read_precision(setup), count) {
   for (int64_t e = 0; e < count; ++e) {
-    stacks_.emplace_back(setup.host, shape, precision);
     for (tessera::sdk::Parameter p : shape.parameters()) {
       p.name = std::to_string(e) + "." + p.name;
       parameters_.push_back(std::move(p));
     }
   }
-  mark_int8(precision, parameters_);
+  mark_int8(read_precision(setup), parameters_);
 }
 
 std::vector<Value> PlainExperts::outputs(std::span<const Value> inputs) const {
   joined_.width_of(inputs);
-  return {Value{all()}};
+  return {Value{stack_.output()}};
 }
 
-void PlainExperts::list_passes(const JoinedBlocks& inputs, const float* x, const Context& memory) {
+PlainStack::Pass PlainExperts::pass(const JoinedBlocks& inputs, const float* x, const Context& memory) {
   const ModuleCall& call = inputs.call;
-  const MlpLayers& shape = stacks_[0].shape();
-  float* y = matrix(call.outputs[0], call.batch, all(), "experts' output");
-  float* kept = memory.kept.data();
   parameter_data(call.parameters, parameters_, pointers_);
-  passes_.clear();
-  for (size_t e = 0; e < stacks_.size(); ++e, y += shape.output(), kept += stacks_[0].kept(call.batch)) {
-    float* const* parameters = pointers_.data() + e * shape.parameters().size();
-    passes_.push_back({call.batch, parameters, x, {y, all()}, kept, e == 0 ? &inputs : nullptr});
-  }
+  float* const y = matrix(call.outputs[0], call.batch, stack_.output(), "experts' output");
+  return {call.batch, pointers_.data(), x, y, memory.kept.data(), inputs};
 }
 
 void PlainExperts::forward(const ModuleCall& call, tsr_module_context** context) {
   auto lease = contexts_.take();
-  lease->kept.at_least(host_, std::ssize(stacks_) * stacks_[0].kept(call.batch));
+  lease->kept.at_least(host_, stack_.kept(call.batch));
   const JoinedBlocks inputs{joined_, call, lease->joined};
-  list_passes(inputs, joined_.place(call, lease->joined), *lease);
+  const PlainStack::Pass all = pass(inputs, joined_.place(call, lease->joined), *lease);
   if (context != nullptr) {
-    PlainStack::forward(stacks_, passes_);
+    stack_.forward(all);
   } else {
-    for (size_t e = 0; e < stacks_.size(); ++e) stacks_[e].infer(passes_[e]);
+    stack_.infer(all);
   }
   contexts_.hand_out(std::move(lease), context);
 }
@@ -126,16 +120,12 @@ void PlainExperts::forward(const ModuleCall& call, tsr_module_context** context)
 void PlainExperts::backward(const ModuleCall& call, tsr_module_context* context) {
   if (nothing_comes_back(call)) return;
   const Context& memory = *contexts_.of(context);
-  const MlpLayers& shape = stacks_[0].shape();
-  const float* dy = matrix(call.grad_outputs[0], call.batch, all(), "the gradient of experts' output");
+  const float* dy = matrix(call.grad_outputs[0], call.batch, stack_.output(), "the gradient of experts' output");
   float* dx = joined_.gradient(call);
   const JoinedBlocks inputs{joined_, call, memory.joined};
-  list_passes(inputs, joined_.rows_again(call, memory.joined), memory);
+  const PlainStack::Pass all = pass(inputs, joined_.rows_again(call, memory.joined), memory);
   parameter_data(call.grad_parameters, parameters_, gradients_);
-  backs_.clear();
-  for (size_t e = 0; e < stacks_.size(); ++e, dy += shape.output())
-    backs_.push_back({{dy, all()}, gradients_.data() + e * shape.parameters().size(), dx, e > 0});
-  PlainStack::backward(stacks_, passes_, backs_);
+  stack_.backward(all, {dy, gradients_.data(), dx});
 }
 
 AnyExperts::AnyExperts(const Setup& setup, const MlpLayers& shape, int64_t count)

@@ -53,7 +53,7 @@ class Experts : public EitherLayer {
   explicit Experts(const tessera::sdk::Setup& setup);
 };
 
-// Experts of linear layers with ReLU. Each writes its columns of the output and adds to the inputs' gradient.
+// Experts of linear layers with ReLU.
 class PlainExperts : public tessera::sdk::Module {
  public:
   PlainExperts(const tessera::sdk::Setup& setup, const tessera::sdk::MlpLayers& shape, int64_t count);
@@ -65,21 +65,17 @@ class PlainExperts : public tessera::sdk::Module {
 
  private:
   struct Context {
-    Floats kept;    // of all stacks, one after the other
+    Floats kept;    // what the stack keeps
     Floats joined;  // several inputs, concatenated
   };
-  int64_t all() const { return std::ssize(stacks_) * stacks_[0].shape().output(); }
-  // Sets passes_, one for each expert.
-  void list_passes(const JoinedBlocks& inputs, const float* x, const Context& memory);
+  PlainStack::Pass pass(const JoinedBlocks& inputs, const float* x, const Context& memory);
 
   tessera::sdk::Host host_;
   Joined joined_;
-  std::vector<PlainStack> stacks_;
+  PlainStack stack_;
   std::vector<tessera::sdk::Parameter> parameters_;
   ContextPool<Context> contexts_;
   std::vector<float*> pointers_, gradients_;
-  std::vector<PlainStack::Pass> passes_;
-  std::vector<PlainStack::Gradients> backs_;
 };
 
 class AnyExperts : public Branches {

@@ -63,7 +63,7 @@ void Int8Products::pack(size_t i, int64_t in, int64_t out, const float* w) {
   }
 }
 
-void Int8Products::multiply(size_t i, int64_t rows, const float* x, float* y, int64_t stride) {
+void Int8Products::multiply(size_t i, int64_t rows, const float* x, int64_t x_stride, float* y, int64_t stride) {
   constexpr int64_t kMost = 96;  // rows that fit into the caches together with a panel
   const Matrix& m = matrices_[i];
   const int64_t groups = groups_of(m.in), bytes = groups * kGroup;
@@ -72,10 +72,13 @@ void Int8Products::multiply(size_t i, int64_t rows, const float* x, float* y, in
   if (own->x.bytes() < static_cast<uint64_t>(most * bytes))
     own->x = tessera::sdk::Buffer(host_, static_cast<uint64_t>(most * bytes));
   if (std::ssize(own->of_rows) < most) own->of_rows.resize(static_cast<size_t>(most));
-  for (; rows > 0; rows -= kMost, x += kMost * m.in, y += kMost * stride) {
+  for (; rows > 0; rows -= kMost, x += kMost * x_stride, y += kMost * stride) {
     const int64_t now = std::min(rows, kMost);
-    kernels_.round_rows(now, m.in, x, bytes, own->x.data<uint8_t>(), own->of_rows.data());
-    kernels_.multiply({now, groups, m.out, own->x.data<uint8_t>(), own->of_rows.data(), m.w.data<int8_t>(),
+    auto* const rounded = own->x.data<uint8_t>();
+    const int64_t together = x_stride == m.in ? now : 1;
+    for (int64_t r = 0; r < now; r += together)
+      kernels_.round_rows(together, m.in, x + r * x_stride, bytes, rounded + r * bytes, own->of_rows.data() + r);
+    kernels_.multiply({now, groups, m.out, rounded, own->of_rows.data(), m.w.data<int8_t>(),
                        m.scales.data(), m.sums.data(), y, stride});
   }
 }

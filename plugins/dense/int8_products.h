@@ -56,9 +56,9 @@ class Int8Products {
 
   // Adds a matrix [out, in], or replaces matrix `i`.
   void pack(size_t i, int64_t in, int64_t out, const float* w);
-  // y [rows, out] = x [rows, in] times matrix `i` transposed; `stride` is the floats from one row of y to the next.
+  // y [rows, out] = x [rows, in] times matrix `i` transposed; strides are the floats from one row to the next.
   // [any-thread]
-  void multiply(size_t i, int64_t rows, const float* x, float* y, int64_t stride);
+  void multiply(size_t i, int64_t rows, const float* x, int64_t x_stride, float* y, int64_t stride);
 
  private:
   struct Matrix {

@@ -107,7 +107,7 @@ class Int8Sums : public testing::Test {
     for (float& v : x.data) v = std::max(v, least);
     Int8Products products{tessera::sdk::Host(&host_.raw)};
     products.pack(0, in, out, w.data.data());
-    products.multiply(0, rows, x.data.data(), y.data.data(), out);
+    products.multiply(0, rows, x.data.data(), in, y.data.data(), out);
     std::vector<int8_t> column(static_cast<size_t>(in));
     for (int64_t c = 0; c < out; ++c) {
       const float scale = tessera::sdk::round_to_int8(w.data.data() + c * in, in, column.data());
@@ -144,7 +144,7 @@ TEST_F(Int8Sums, AreExactAtTheLargestIntegers) {
   std::fill_n(x.begin() + in, in, -1.0f);
   Int8Products products{tessera::sdk::Host(&host_.raw)};
   products.pack(0, in, 32, w.data());
-  products.multiply(0, 2, x.data(), y.data(), 32);
+  products.multiply(0, 2, x.data(), in, y.data(), 32);
   EXPECT_FLOAT_EQ(y[0], static_cast<float>(in));
   EXPECT_FLOAT_EQ(y[32], static_cast<float>(-in));
 }
@@ -156,7 +156,7 @@ TEST_F(Int8Sums, KeepZerosAndWhatIsNotFinite) {
   std::fill_n(w.begin(), 32, 0.0f);
   Int8Products products{tessera::sdk::Host(&host_.raw)};
   products.pack(0, 32, 32, w.data());
-  products.multiply(0, 3, x.data(), y.data(), 32);
+  products.multiply(0, 3, x.data(), 32, y.data(), 32);
   EXPECT_EQ(y[0], 0);
   EXPECT_EQ(y[1], 0);
   EXPECT_TRUE(std::isnan(y[33]));

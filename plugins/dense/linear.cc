@@ -26,18 +26,18 @@ class LinearPiece : public Piece {
     weights_.prepare(loops_, {{w}});
     in_blocks(host_, run.batch, weights_.block(run.batch), [&](int64_t begin, int64_t end, int64_t) {
       const OneThread alone;
-      weights_.multiply(loops_, 0, end - begin, x + begin * in(), y + begin * out(), out());
+      weights_.multiply(loops_, 0, end - begin, x + begin * in(), in(), y + begin * out(), out());
       if (bias_) loops_.add_bias(end - begin, out(), b, false, y + begin * out());
     });
   }
 
   void backward(const Run& run, const float* x, const float* dy, float* dx, const float*) override {
-    const Weights::Gradient gradient{x, dy, run.gradients[0], bias_ ? run.gradients[1] : nullptr};
+    const Weights::Gradient gradient{x, in(), dy, out(), run.gradients[0], bias_ ? run.gradients[1] : nullptr};
     weights_.start_gradients(run.batch);
     if (dx || weights_.rounds(0)) {
       in_blocks(host_, run.batch, weights_.block(run.batch), [&](int64_t begin, int64_t end, int64_t) {
         const OneThread alone;
-        if (dx) weights_.multiply_back(loops_, 0, end - begin, dy + begin * out(), dx + begin * in(), false);
+        if (dx) weights_.multiply_back(loops_, 0, end - begin, dy + begin * out(), out(), dx + begin * in(), in(), false);
         weights_.take_rows(loops_, run.batch, begin, end, {{gradient}});
       });
     }
@@ -48,7 +48,7 @@ class LinearPiece : public Piece {
   // Gives a sample the same values whatever the other samples are.
   void infer(int64_t batch, const float* x, const float* w, const float* b, float* y) const {
     in_blocks(host_, batch, weights_.block(batch), [&](int64_t begin, int64_t end, int64_t) {
-      loops_.affine({begin, end - begin, in(), out(), x, w, b, y, false});
+      loops_.affine({begin, end - begin, in(), out(), x, in(), w, b, y, out(), false});
     });
   }
 

@@ -33,14 +33,17 @@ inline int64_t interaction_scratch(int64_t features, int64_t dim) {
   return interacts_in_groups(features, dim) && together > each ? together : each;
 }
 
-// Rows [first, first + count) of y = x W^T + b. x [batch, in], w [out, in], b [out], y [batch, out].
+// Rows [first, first + count) of y = x W^T + b. x [batch, in], w [out, in], b [out], y [batch, out]. Strides are the
+// floats from one row to the next.
 struct Affine {
   int64_t first, count;
   int64_t in, out;
   const float* x;
+  int64_t x_stride;
   const float* w;
   const float* b;
   float* y;
+  int64_t y_stride;
   bool relu;  // y < 0 becomes 0
 };
 

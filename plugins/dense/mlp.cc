@@ -26,14 +26,9 @@ PlainMlp::PlainMlp(const tessera::sdk::Setup& setup, tessera::sdk::MlpLayers sha
 
 PlainStack::Pass PlainMlp::pass(const JoinedBlocks& inputs, const float* x, const Context& kept) {
   const tessera::sdk::ModuleCall& args = inputs.call;
-  const int64_t width = stack_.shape().output();
   parameter_data(args.parameters, parameters(), parameters_);
-  return {args.batch,
-          parameters_.data(),
-          x,
-          {matrix(args.outputs[0], args.batch, width, "mlp's output"), width},
-          kept.hidden.data(),
-          &inputs};
+  float* const y = matrix(args.outputs[0], args.batch, stack_.output(), "mlp's output");
+  return {args.batch, parameters_.data(), x, y, kept.hidden.data(), inputs};
 }
 
 void PlainMlp::forward(const tessera::sdk::ModuleCall& args, tsr_module_context** context) {
@@ -42,21 +37,19 @@ void PlainMlp::forward(const tessera::sdk::ModuleCall& args, tsr_module_context*
   const JoinedBlocks inputs{joined_, args, lease->joined};
   const PlainStack::Pass all = pass(inputs, joined_.place(args, lease->joined), *lease);
   if (context == nullptr) return stack_.infer(all);
-  PlainStack::forward({&stack_, 1}, {&all, 1});
+  stack_.forward(all);
   contexts_.hand_out(std::move(lease), context);
 }
 
 void PlainMlp::backward(const tessera::sdk::ModuleCall& args, tsr_module_context* context) {
   if (nothing_comes_back(args)) return;
-  const int64_t width = stack_.shape().output();
-  const float* grad = matrix(args.grad_outputs[0], args.batch, width, "the gradient of mlp's output");
+  const float* grad = matrix(args.grad_outputs[0], args.batch, stack_.output(), "the gradient of mlp's output");
   float* grad_input = joined_.gradient(args);
   parameter_data(args.grad_parameters, parameters(), gradients_);
   const Context& kept = *contexts_.of(context);
   const JoinedBlocks inputs{joined_, args, kept.joined};
   const PlainStack::Pass all = pass(inputs, joined_.rows_again(args, kept.joined), kept);
-  const PlainStack::Gradients back{{grad, width}, gradients_.data(), grad_input, false};
-  PlainStack::backward({&stack_, 1}, {&all, 1}, {&back, 1});
+  stack_.backward(all, {grad, gradients_.data(), grad_input});
 }
 
 }  // namespace tessera_dense

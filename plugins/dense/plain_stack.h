@@ -12,49 +12,55 @@ namespace tessera_dense {
 
 class PlainStack {
  public:
-  // `shape` must be plain().
-  PlainStack(tessera::sdk::Host host, tessera::sdk::MlpLayers shape, Precision precision);
+  // `shape` must be plain(). With several experts, there are as many stacks of this shape over the same x. Rows of their
+  // values are side by side, and their first layers are one product.
+  PlainStack(tessera::sdk::Host host, tessera::sdk::MlpLayers shape, Precision precision, int64_t experts = 1);
 
   const tessera::sdk::MlpLayers& shape() const { return shape_; }
-  int64_t kept(int64_t batch) const { return batch * shape_.hidden_width(); }
+  int64_t output() const { return experts_ * shape_.output(); }
+  int64_t kept(int64_t batch) const { return batch * experts_ * shape_.hidden_width(); }
 
-  // Rows of shape().output() values, each `stride` floats after the one before. They may be columns of a wider matrix.
-  struct Rows {
-    float* data;
-    int64_t stride;
-  };
-  struct ConstRows {
-    const float* data;
-    int64_t stride;
-  };
   struct Pass {
     int64_t batch;
-    float* const* parameters;  // weight and bias per layer
+    float* const* parameters;  // weight and bias per layer, of one expert after the other
     const float* x;            // [batch, shape().input()]
-    Rows y;
-    float* hidden;                         // kept(batch) floats, written by forward
-    const JoinedBlocks* inputs = nullptr;  // writes x block by block, and takes its gradient; NULL: x is complete
+    float* y;                  // [batch, output()]
+    float* hidden;             // kept(batch) floats, written by forward
+    JoinedBlocks inputs;       // writes x block by block, and takes its gradient
   };
-  // Runs stacks of one shape forward over the same x, each with its own pass. Only passes[0].inputs is used.
-  static void forward(std::span<PlainStack> stacks, std::span<const Pass> passes);
+  void forward(const Pass& pass);
   // Runs forward if no backward follows. Batches may have any size. It allocates nothing after the largest batch, and
   // gives a sample the same values in every batch.
   void infer(const Pass& pass);
 
   struct Gradients {
-    ConstRows y;               // gradient of Pass::y, read
+    const float* y;            // gradient of Pass::y, read
     float* const* parameters;  // gradients of Pass::parameters, added to
     float* x;                  // gradient of Pass::x, written; NULL if not wanted
-    bool add;                  // adds to `x` instead of writing it
   };
-  // `passes` must be those of forward().
-  static void backward(std::span<PlainStack> stacks, std::span<const Pass> passes,
-                       std::span<const Gradients> gradients);
+  // `pass` must be that of forward().
+  void backward(const Pass& pass, const Gradients& gradients);
 
  private:
-  // The output of layer `k`, which for the last layer is `last`.
-  float* values(size_t k, const Pass& pass, float* last) const;
-  void take_weights(const Pass& pass);
+  // Values of a sample: the input and the output of layer `k`.
+  int64_t in(size_t k) const { return k == 0 ? shape_.in(0) : experts_ * shape_.in(k); }
+  int64_t out(size_t k) const { return experts_ * shape_.out(k); }
+  // The output of layer `k` in `memory`, which has those of all layers for `rows` rows, one after the other.
+  float* place(float* memory, int64_t rows, size_t k) const { return shape_.hidden(memory, experts_ * rows, k); }
+  float* values(const Pass& pass, size_t k) const {
+    return k + 1 == shape_.count() ? pass.y : place(pass.hidden, pass.batch, k);
+  }
+  // Index of a layer's weight in Pass::parameters; its bias follows.
+  size_t weight(size_t k, int64_t expert) const { return 2 * (static_cast<size_t>(expert) * shape_.count() + k); }
+  // Calls body(i, in, out) for each matrix of layer `k`: its index, and the columns of its input and output.
+  template <class Body>
+  void for_matrices(size_t k, const Body& body) const {
+    if (k == 0) return body(size_t{0}, 0, 0);
+    for (int64_t e = 0; e < experts_; ++e)
+      body(1 + (k - 1) * static_cast<size_t>(experts_) + static_cast<size_t>(e), e * shape_.in(k), e * shape_.out(k));
+  }
+  void take_parameters(const Pass& pass);
+  void infer_rows(const Pass& pass, int64_t begin, int64_t end) const;
   void forward_rows(const Pass& pass, int64_t begin, int64_t end) const;
   // Rows [first, first + rows) of a batch, one of its Weights::part().
   struct Part {
@@ -62,17 +68,17 @@ class PlainStack {
   };
   void start_part(const Pass& pass, const Gradients& gradients, const Part& part);
   void backward_rows(const Pass& pass, const Gradients& gradients, const Part& part, int64_t begin, int64_t end) const;
-  void multiply_last(const Pass& pass, int64_t begin, int64_t end, const float* from) const;
 
   tessera::sdk::Host host_;
   const Loops& loops_;
   tessera::sdk::MlpLayers shape_;
-  Weights matrices_;
-  int64_t products_ = 0;  // multiplications in forward for one sample
-  Floats last_;           // for infer(): the last layer's output, if the rows of Pass::y are not contiguous
-  Floats dz_;  // of a part: gradients of the outputs before the ReLU, of the hidden layers, then of the last one
+  int64_t experts_;
+  Weights matrices_;  // those of the first layer as one, then those of the next, expert by expert
+  Floats dz_;         // of a part: gradients of all layers' outputs before the ReLU
   std::vector<const float*> weights_;
-  std::vector<Weights::Gradient> gradients_;  // of a part
+  std::vector<std::vector<float>> joined_biases_;  // per layer, of several experts
+  std::vector<const float*> biases_;               // per layer
+  std::vector<Weights::Gradient> gradients_;       // of a part
 };
 
 }  // namespace tessera_dense

@@ -53,22 +53,26 @@ Weights::Weights(tessera::sdk::Host host, Precision precision)
   if (precision == Precision::kInt8) int8_ = std::make_unique<Int8Products>(host);
 }
 
-void Weights::add(int64_t in, int64_t out) {
+void Weights::add(int64_t in, int64_t out, int64_t parts) {
   prepare_products();
+  const int64_t all = parts * out, threads = host_.num_threads();
   // Each tile reads x again, so there are as few as the threads allow.
-  const int64_t share = (out + host_.num_threads() - 1) / host_.num_threads();
-  const int64_t rows = bf16_ || !free_ ? kTileRows : std::max<int64_t>((share + 15) / 16 * 16, 16);
-  for (int64_t first = 0, last, place = 0; first < out; first = last, ++place) {
-    last = std::min(out, first + rows);
-    if (free_ && !bf16_ && out - last == 1) last = out;  // oneDNN adds a single row up in another order
-    tiles_.push_back({shapes_.size(), first, last, place});
+  const int64_t share = std::min(out, (all + threads - 1) / threads);
+  const bool fixed = bf16_ || !free_;
+  const int64_t rows = fixed ? kTileRows : (share + 15) / 16 * 16;
+  for (int64_t part = 0; part < parts; ++part) {
+    for (int64_t first = 0, last; first < out; first = last) {
+      last = std::min(out, first + rows);
+      if (!fixed && out - last == 1) last = out;  // oneDNN adds a single row up in another order
+      tiles_.push_back({shapes_.size(), part, first, last, (part * out + first) * threads / all});
+    }
   }
-  // The threads begin in different parts of the list, so each gets its share of every matrix.
-  std::stable_sort(tiles_.begin(), tiles_.end(), [](const Tile& a, const Tile& b) { return a.place < b.place; });
-  shapes_.push_back({in, out});
+  std::stable_sort(tiles_.begin(), tiles_.end(), [](const Tile& a, const Tile& b) { return a.thread < b.thread; });
+  shapes_.push_back({in, all, parts, parts_});
   offsets_.push_back(size_);
-  size_ += in * out;
-  values_ += in + out;
+  parts_ += static_cast<size_t>(parts);
+  size_ += in * all;
+  values_ += in + all;
 }
 
 int64_t Weights::block(int64_t batch) const {
@@ -88,52 +92,65 @@ void Weights::prepare(const Loops& loops, std::span<const float* const> w) { pre
 void Weights::prepare_rounded(const Loops& loops, std::span<const float* const> w) { prepare(loops, w, true); }
 
 void Weights::prepare(const Loops& loops, std::span<const float* const> w, bool only_rounded) {
-  constexpr int64_t kFloatsWorthThreads = 64 << 10;
+  constexpr int64_t kFloatsWorthThreads = 16 << 10;
   if (int8_) pack_int8(w);
   if (only_rounded && !bf16_) return;
   given_.assign(w.begin(), w.end());
   if (bf16_) halves_.at_least(host_, size_);
   if (!only_rounded) transposed_.at_least(host_, size_);
+  if (!only_rounded && parts_ > shapes_.size()) stacked_.at_least(host_, size_);
   one_by_one(host_, static_cast<int64_t>(tiles_.size()), size_ >= kFloatsWorthThreads, [&](int64_t i) {
     const Tile& t = tiles_[static_cast<size_t>(i)];
     const Shape& s = shapes_[t.matrix];
-    const int64_t at = offsets_[t.matrix], from = t.first * s.in;
-    if (to_bf16(t.matrix))
-      loops.to_bf16(t.last * s.in - from, w[t.matrix] + from, halves_.data() + at + from);
-    else if (!only_rounded && !to_int8(t.matrix))
-      loops.transpose(s.out, s.in, t.first, t.last, w[t.matrix], transposed_.data() + at);
+    const float* const part = w[s.first + static_cast<size_t>(t.part)];
+    const int64_t at = offsets_[t.matrix], row = t.part * s.of_part(), from = t.first * s.in;
+    if (to_bf16(t.matrix)) {
+      loops.to_bf16(t.last * s.in - from, part + from, halves_.data() + at + row * s.in + from);
+    } else if (!only_rounded && !to_int8(t.matrix)) {
+      loops.transpose(s.out, s.in, t.first, t.last, part, transposed_.data() + at + row);
+      if (s.parts > 1) std::copy(part + from, part + t.last * s.in, stacked_.data() + at + row * s.in + from);
+    }
   });
 }
 
 // Packs the matrices in the first call, and later each matrix whose address has changed.
 void Weights::pack_int8(std::span<const float* const> w) {
   packed_.resize(w.size());
-  for (size_t i = 0; i < w.size(); ++i) {
-    if (!to_int8(i) || packed_[i] == w[i]) continue;
-    int8_->pack(i, shapes_[i].in, shapes_[i].out, w[i]);
-    packed_[i] = w[i];
+  for (size_t i = 0; i < shapes_.size(); ++i) {
+    const Shape& s = shapes_[i];
+    const auto given = w.subspan(s.first, static_cast<size_t>(s.parts));
+    const auto packed = packed_.begin() + static_cast<int64_t>(s.first);
+    if (!to_int8(i) || std::equal(given.begin(), given.end(), packed)) continue;
+    std::vector<float> stacked;
+    for (const float* part : given) stacked.insert(stacked.end(), part, part + s.of_part() * s.in);
+    int8_->pack(i, s.in, s.out, stacked.data());
+    std::copy(given.begin(), given.end(), packed);
   }
 }
 
-void Weights::multiply(const Loops& loops, size_t i, int64_t rows, const float* x, float* y, int64_t stride) const {
-  const auto [in, out] = shapes_[i];
+void Weights::multiply(const Loops& loops, size_t i, int64_t rows, const float* x, int64_t x_stride, float* y,
+                       int64_t y_stride) const {
+  const int64_t in = shapes_[i].in, out = shapes_[i].out;
   if (to_int8(i)) {
-    int8_->multiply(i, rows, x, y, stride);
+    int8_->multiply(i, rows, x, x_stride, y, y_stride);
   } else if (to_bf16(i)) {
-    bf16_->multiply_rows(loops, {false, true, false, 0, out, in, in, in, stride}, rows, x, halves_.data() + offsets_[i],
-                         y);
+    bf16_->multiply_rows(loops, {false, true, false, 0, out, in, x_stride, in, y_stride}, rows, x,
+                         halves_.data() + offsets_[i], y);
   } else {
-    check(dnnl_sgemm('N', 'N', rows, out, in, 1.0f, x, in, transposed_.data() + offsets_[i], out, 0.0f, y, stride));
+    check(dnnl_sgemm('N', 'N', rows, out, in, 1.0f, x, x_stride, transposed_.data() + offsets_[i], out, 0.0f, y,
+                     y_stride));
   }
 }
 
-void Weights::multiply_back(const Loops& loops, size_t i, int64_t rows, const float* dy, float* dx, bool add) const {
-  const auto [in, out] = shapes_[i];
+void Weights::multiply_back(const Loops& loops, size_t i, int64_t rows, const float* dy, int64_t dy_stride, float* dx,
+                            int64_t dx_stride, bool add) const {
+  const Shape& s = shapes_[i];
   if (to_bf16(i)) {
-    bf16_->multiply_rows(loops, {false, false, add, 0, in, out, out, in, in}, rows, dy, halves_.data() + offsets_[i],
-                         dx);
+    bf16_->multiply_rows(loops, {false, false, add, 0, s.in, s.out, dy_stride, s.in, dx_stride}, rows, dy,
+                         halves_.data() + offsets_[i], dx);
   } else {
-    check(dnnl_sgemm('N', 'N', rows, in, out, 1.0f, dy, out, given_[i], in, add ? 1.0f : 0.0f, dx, in));
+    const float* const w = s.parts > 1 ? stacked_.data() + offsets_[i] : given_[s.first];
+    check(dnnl_sgemm('N', 'N', rows, s.in, s.out, 1.0f, dy, dy_stride, w, s.in, add ? 1.0f : 0.0f, dx, dx_stride));
   }
 }
 
@@ -160,6 +177,19 @@ void Weights::start_gradients(int64_t batch) {
   rounded_.at_least(host_, size);
 }
 
+// oneDNN is fast only if the rows of a tile are contiguous. Rows [first, first + count) get their places in `to`, with
+// zeros up to a whole unit. `rows` is the number of all.
+void Weights::round_tiles(const Loops& loops, const Gradient& g, int64_t out, int64_t rows, int64_t first,
+                          int64_t count, Bf16* to) {
+  for (int64_t column = 0; column < out; column += kTileRows) {
+    const int64_t width = std::min(kTileRows, out - column);
+    Bf16* tile = to + column * rows + first * width;
+    for (int64_t row = first; row < first + count; ++row, tile += width)
+      loops.to_bf16(width, g.dy + row * g.dy_stride + column, tile);
+    std::fill_n(tile, (Bf16Products::kSumUnit - count) * width, Bf16{0});
+  }
+}
+
 void Weights::take_rows(const Loops& loops, int64_t batch, int64_t begin, int64_t end,
                         std::span<const Gradient> all) const {
   constexpr int64_t kUnit = Bf16Products::kSumUnit;
@@ -171,15 +201,11 @@ void Weights::take_rows(const Loops& loops, int64_t batch, int64_t begin, int64_
       const Shape& s = shapes_[i];
       if (!s.rounds()) continue;
       Bf16* const x = rounded_.data() + begins_[i];
-      bf16_->pack(loops, batch, s.in, first, all[i].x, x);
-      // oneDNN is fast only if the rows of a tile are contiguous.
-      for (int64_t column = 0; column < s.out; column += kTileRows) {
-        const int64_t width = std::min(kTileRows, s.out - column);
-        Bf16* tile = x + Bf16Products::packed_size(batch, s.in) + column * rows + first * width;
-        for (int64_t row = first; row < first + count; ++row, tile += width)
-          loops.to_bf16(width, all[i].dy + row * s.out + column, tile);
-        std::fill_n(tile, (kUnit - count) * width, Bf16{0});
-      }
+      bf16_->pack(loops, batch, s.in, first, all[s.first].x, all[s.first].x_stride, x);
+      Bf16* const dy = x + Bf16Products::packed_size(batch, s.in);
+      for (int64_t part = 0; part < s.parts; ++part)
+        round_tiles(loops, all[s.first + static_cast<size_t>(part)], s.of_part(), rows, first, count,
+                  dy + part * s.of_part() * rows);
     }
   }
 }
@@ -193,18 +219,19 @@ void Weights::add_tile(const Loops& loops, int64_t batch, std::span<const Gradie
   if (batch == 0) return;
   const OneThread alone;
   const Tile& t = tiles_[static_cast<size_t>(tile)];
-  const auto [in, out] = shapes_[t.matrix];
-  const Gradient& g = all[t.matrix];
+  const Shape& s = shapes_[t.matrix];
+  const Gradient& g = all[s.first + static_cast<size_t>(t.part)];
+  float* const w = g.w + t.first * s.in;
   if (to_bf16(t.matrix)) {
     const Bf16* const x = rounded_.data() + begins_[t.matrix];
-    const Bf16* const dy = x + Bf16Products::packed_size(batch, in);
-    bf16_->add_products(t.last - t.first, in, batch, dy + t.first * Bf16Products::sums_of(batch), x,
-                        g.w + t.first * in);
+    const Bf16* const dy = x + Bf16Products::packed_size(batch, s.in);
+    const int64_t row = t.part * s.of_part() + t.first;
+    bf16_->add_products(t.last - t.first, s.in, batch, dy + row * Bf16Products::sums_of(batch), x, w);
   } else {
-    check(dnnl_sgemm('T', 'N', t.last - t.first, in, batch, 1.0f, g.dy + t.first, out, g.x, in, 1.0f,
-                     g.w + t.first * in, in));
+    check(dnnl_sgemm('T', 'N', t.last - t.first, s.in, batch, 1.0f, g.dy + t.first, g.dy_stride, g.x, g.x_stride, 1.0f,
+                     w, s.in));
   }
-  if (g.b) loops.sum_rows(batch, out, t.first, t.last, g.dy, g.b);
+  if (g.b) loops.sum_rows(batch, g.dy_stride, t.first, t.last, g.dy, g.b);
 }
 
 void mark_int8(Precision precision, std::vector<tessera::sdk::Parameter>& parameters) {

@@ -48,7 +48,8 @@ void prepare_products();
 constexpr int64_t kGradientsWorthThreads = 2 * kProductsWorthAThread;
 
 // Matrices [out, in], in the order in which they were added. Work on whole matrices is divided into tiles of their
-// rows. Tiles and blocks depend only on shapes, so that results do not depend on threads.
+// rows. Results do not depend on the number of threads, because blocks depend only on shapes, and tiles may differ only
+// where that changes no sum.
 //
 // With Precision::kBfloat16, the inputs of all products are rounded to bfloat16, except for narrow matrices. With kInt8
 // they are rounded to 8 bits: such weights have no gradients, and must not change as long as their addresses stay.
@@ -56,7 +57,8 @@ class Weights {
  public:
   // `host` must outlive it.
   explicit Weights(tessera::sdk::Host host, Precision precision = Precision::kFloat32);
-  void add(int64_t in, int64_t out);
+  // Adds a matrix [parts * out, in] whose parts are given one by one, and multiplied together.
+  void add(int64_t in, int64_t out, int64_t parts = 1);
 
   // The number of samples that a thread processes at once, enough to be worth a thread.
   int64_t block(int64_t batch) const;
@@ -65,27 +67,31 @@ class Weights {
   // samples.
   bool rounds(size_t i) const { return to_bf16(i) || to_int8(i); }
 
-  // Call before multiply() and multiply_back() whenever weights may have changed. `w` has a pointer per matrix.
+  // Call before multiply() and multiply_back() whenever weights may have changed. `w` has a pointer per part.
   void prepare(const Loops& loops, std::span<const float* const> w);
   // Does the same, only for matrices that are rounded.
   void prepare_rounded(const Loops& loops, std::span<const float* const> w);
-  // y [rows, out] = x [rows, in] times matrix `i` transposed; `stride` is the floats from one row of y to the next.
-  // Call inside a OneThread. [any-thread]
-  void multiply(const Loops& loops, size_t i, int64_t rows, const float* x, float* y, int64_t stride) const;
+  // y [rows, out] = x [rows, in] times matrix `i` transposed; strides are the floats from one row to the next. Call
+  // inside a OneThread. [any-thread]
+  void multiply(const Loops& loops, size_t i, int64_t rows, const float* x, int64_t x_stride, float* y,
+                int64_t y_stride) const;
   // dx [rows, in] = dy [rows, out] times matrix `i`, or is added to it. Call inside a OneThread. [any-thread]
-  void multiply_back(const Loops& loops, size_t i, int64_t rows, const float* dy, float* dx, bool add) const;
+  void multiply_back(const Loops& loops, size_t i, int64_t rows, const float* dy, int64_t dy_stride, float* dx,
+                     int64_t dx_stride, bool add) const;
 
   struct Gradient {
-    const float* x;   // [batch, in]
-    const float* dy;  // [batch, out]
-    float* w;         // [out, in]: dy^T x is added to it
-    float* b;         // [out]: the sums of dy over the batch are added to it; NULL without a bias
+    const float* x;  // [rows, in]
+    int64_t x_stride;
+    const float* dy;  // [rows, out]
+    int64_t dy_stride;
+    float* w;  // [out, in]: dy^T x is added to it
+    float* b;  // [out]: the sums of dy over the rows are added to it; NULL without a bias
   };
   // Backward takes a batch in parts, whose x and dy are still in the caches when gradients are added. Returns the rows
   // of the next part if `left` remain. Parts end where oneDNN's own sums do, so that the results are those of one part.
   int64_t part(int64_t left) const;
   // Adds the gradients of a part in three steps: start_gradients(); take_rows() for each block of rows as soon as its
-  // x and dy are computed, while they are in the caches; add_gradients(). `all` has an entry per matrix. Blocks begin
+  // x and dy are computed, while they are in the caches; add_gradients(). `all` has an entry per part. Blocks begin
   // at multiples of 64 rows. take_rows(): [any-thread]
   void start_gradients(int64_t batch);
   void take_rows(const Loops& loops, int64_t batch, int64_t begin, int64_t end, std::span<const Gradient> all) const;
@@ -96,19 +102,23 @@ class Weights {
 
  private:
   struct Shape {
-    int64_t in, out;
+    int64_t in, out, parts;
+    size_t first;  // index of the first part
+    int64_t of_part() const { return out / parts; }
     // Rounding takes as long as it saves in narrower products.
-    bool rounds() const { return in >= 32 && out >= 32; }
+    bool rounds() const { return in >= 32 && of_part() >= 32; }
   };
   struct Tile {
     size_t matrix;
-    int64_t first, last;  // rows [first, last) of the matrix
-    int64_t place;        // among the matrix's tiles
+    int64_t part, first, last;  // rows [first, last) of the part
+    int64_t thread;             // the one that begins with it
   };
   bool to_bf16(size_t i) const { return bf16_ && shapes_[i].rounds(); }
-  bool to_int8(size_t i) const { return int8_ && Int8Products::rounds(shapes_[i].in, shapes_[i].out); }
+  bool to_int8(size_t i) const { return int8_ && Int8Products::rounds(shapes_[i].in, shapes_[i].of_part()); }
   void prepare(const Loops& loops, std::span<const float* const> w, bool only_rounded);
   void pack_int8(std::span<const float* const> w);
+  static void round_tiles(const Loops& loops, const Gradient& g, int64_t out, int64_t rows, int64_t first,
+                          int64_t count, Bf16* to);
 
   tessera::sdk::Host host_;
   // True if a product's bits do not depend on how its rows are divided, except for a single row. With AVX2 they depend
@@ -116,13 +126,14 @@ class Weights {
   bool free_;
   std::unique_ptr<Bf16Products> bf16_;
   std::unique_ptr<Int8Products> int8_;  // both NULL: float32
-  std::vector<const float*> packed_;    // addresses of the matrices that int8_ has packed
+  std::vector<const float*> packed_;    // addresses of the parts that int8_ has packed
   std::vector<Shape> shapes_;
-  std::vector<int64_t> offsets_;  // in transposed_ and halves_
+  size_t parts_ = 0;              // of all matrices
+  std::vector<int64_t> offsets_;  // in transposed_, stacked_ and halves_
   std::vector<Tile> tiles_;
   int64_t size_ = 0;    // floats of all matrices
   int64_t values_ = 0;  // for one sample, the inputs and outputs of all products
-  Floats transposed_;
+  Floats transposed_, stacked_;  // stacked_: only matrices of several parts
   Halves halves_;                // the matrices in bfloat16, not transposed
   Halves rounded_;               // x and dy of all matrices, with rows of zeros up to whole units
   std::vector<int64_t> begins_;  // offsets of each matrix's values in rounded_
