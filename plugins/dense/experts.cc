@@ -39,6 +39,24 @@ std::unique_ptr<tessera::sdk::Module> make_experts(const Setup& setup) {
   return std::make_unique<AnyExperts>(setup, shape, count);
 }
 
+std::unique_ptr<tessera::sdk::Module> make_gate(const Setup& setup) {
+  std::vector<int64_t> widths = listed_inputs(setup, "gate");
+  int64_t from = needed_width(setup.options, "gate");
+  if (widths.size() > 1) from -= widths[0];
+  std::vector<int64_t> layers = {from};
+  for (const int64_t hidden : setup.options.integers("hidden", {})) {
+    if (hidden < 1) fail(TSR_INVALID_ARGUMENT, "option \"hidden\" must list widths above 0, not ", hidden);
+    layers.push_back(hidden);
+  }
+  layers.push_back(widths[0]);
+  if (!setup.options.flag("bias", true) || setup.options.string("activation", "sigmoid") != "sigmoid")
+    return std::make_unique<AnyGate>(setup, std::move(widths), layers);
+  std::string text;
+  for (const int64_t width : layers) text += (text.empty() ? "" : ",") + std::to_string(width);
+  tessera::sdk::Options shape("{\"layers\": [" + text + "]}");
+  return std::make_unique<PlainGate>(setup, std::move(widths), MlpLayers(shape));
+}
+
 }  // namespace
 
 Experts::Experts(const Setup& setup) : EitherLayer(make_experts(setup)) {}
@@ -216,38 +234,116 @@ void Projection::backward(const ModuleCall& call, tsr_module_context* context) {
   }
 }
 
-Gate::Gate(const Setup& setup)
+Gate::Gate(const Setup& setup) : EitherLayer(make_gate(setup)) {}
+
+// Rows of the layer's values, each [batch, w]. Only backward has `dy`, `dgate` and `dx`.
+struct PlainGate::Rows final : PlainStack::Around {
+  Rows(const RowLoops& the_loops, int64_t the_width, float the_scale)
+      : loops(the_loops), width(the_width), scale(the_scale) {}
+  void after_forward(int64_t begin, int64_t end) const override {
+    const int64_t at = begin * width;
+    loops.gate((end - begin) * width, x + at, scale, gate + at, y + at);
+  }
+  void before_backward(int64_t begin, int64_t end) const override {
+    const int64_t at = begin * width;
+    loops.gate_back((end - begin) * width, x + at, gate + at, dy + at, scale, dgate + at, dx ? dx + at : nullptr);
+  }
+  const RowLoops& loops;
+  int64_t width;
+  float scale;
+  const float *x = nullptr, *dy = nullptr;
+  float *gate = nullptr, *y = nullptr, *dgate = nullptr, *dx = nullptr;
+};
+
+PlainGate::PlainGate(const Setup& setup, std::vector<int64_t> widths, const MlpLayers& shape)
+    : host_(setup.host),
+      loops_(choose_loops()),
+      widths_(std::move(widths)),
+      scale_(static_cast<float>(setup.options.number("scale", 1))),
+      stack_(setup.host, shape, read_precision(setup)),
+      parameters_(shape.parameters()),
+      signals_(setup.host, "gate", 0, widths_.size() > 1 ? 1 : 0) {
+  mark_int8(read_precision(setup), parameters_);
+}
+
+std::vector<Value> PlainGate::outputs(std::span<const Value> inputs) const {
+  check_inputs(inputs, widths_, "gate");
+  return {Value{widths_[0]}};
+}
+
+void PlainGate::forward(const ModuleCall& call, tsr_module_context** context) {
+  Rows rows(*loops_.of_rows, widths_[0], scale_);
+  rows.x = input(call, 0, widths_[0]);
+  rows.y = matrix(call.outputs[0], call.batch, widths_[0], "gate's output");
+  auto lease = contexts_.take();
+  lease->kept.at_least(host_, stack_.kept(call.batch));
+  rows.gate = lease->gate.at_least(host_, call.batch * widths_[0]);
+  parameter_data(call.parameters, parameters_, pointers_);
+  const float* signals = signals_.place(call, lease->joined);
+  const PlainStack::Pass pass = {
+      call.batch, pointers_.data(), signals, rows.gate, lease->kept.data(), {signals_, call, lease->joined}, &rows};
+  if (context != nullptr) {
+    stack_.forward(pass);
+  } else {
+    stack_.infer(pass);
+  }
+  contexts_.hand_out(std::move(lease), context);
+}
+
+void PlainGate::backward(const ModuleCall& call, tsr_module_context* context) {
+  if (nothing_comes_back(call)) return;
+  const int64_t n = call.batch * widths_[0];
+  const Context& memory = *contexts_.of(context);
+  const bool itself = widths_.size() == 1;  // dx then receives the gradient that came through the gate first
+  float* dx = matrix_or_null(call.grad_inputs[0], call.batch, widths_[0], "the gradient of an input");
+  Rows rows(*loops_.of_rows, widths_[0], scale_);
+  rows.x = input(call, 0, widths_[0]);
+  rows.dy = matrix(call.grad_outputs[0], call.batch, widths_[0], "the gradient of gate's output");
+  rows.gate = memory.gate.data();
+  rows.dgate = dgate_.at_least(host_, n);
+  rows.dx = itself ? nullptr : dx;
+  parameter_data(call.parameters, parameters_, pointers_);
+  parameter_data(call.grad_parameters, parameters_, gradients_);
+  const float* signals = signals_.rows_again(call, memory.joined);
+  const PlainStack::Pass pass = {
+      call.batch, pointers_.data(), signals, rows.gate, memory.kept.data(), {signals_, call, memory.joined}, &rows};
+  stack_.backward(pass, {rows.dgate, gradients_.data(), signals_.gradient(call)});
+  if (!dx || !itself) return;
+  in_blocks(host_, n, kValuesWorthAThread, [&](int64_t begin, int64_t end, int64_t) {
+    loops_.of_rows->multiply(end - begin, rows.dy + begin, rows.gate + begin, scale_, rows.dgate + begin);
+    loops_.add(end - begin, rows.dgate + begin, dx + begin);
+  });
+}
+
+AnyGate::AnyGate(const Setup& setup, std::vector<int64_t> widths, const std::vector<int64_t>& layers)
     : Branches(setup),
-      widths_(listed_inputs(setup, "gate")),
+      widths_(std::move(widths)),
       scale_(static_cast<float>(setup.options.number("scale", 1))),
       sigmoid_(false),
       signals_(setup.host, "gate", 0, widths_.size() > 1 ? 1 : 0) {
-  int64_t from = needed_width(setup.options, "gate");
-  if (widths_.size() > 1) from -= widths_[0];
   const Precision precision = read_precision(setup);
   const std::string activation = setup.options.string("activation", "sigmoid");
   sigmoid_ = activation == "sigmoid";
+  const bool bias = setup.options.flag("bias", true);
   Chain chain(setup.host);
-  int64_t number = 0;
-  for (const int64_t hidden : setup.options.integers("hidden", {})) {
-    if (hidden < 1) fail(TSR_INVALID_ARGUMENT, "option \"hidden\" must list widths above 0, not ", hidden);
-    chain.add(make_linear(setup.host, from, hidden, true, precision), std::to_string(number++) + ".");
-    chain.add(make_activation(setup.host, "gate", "relu", hidden), "");
-    from = hidden;
+  for (size_t k = 0; k + 1 < layers.size(); ++k) {
+    const bool last = k + 2 == layers.size();
+    const std::string name = std::to_string(k) + ".";
+    chain.add(make_linear(setup.host, layers[k], layers[k + 1], bias || !last, precision), name);
+    if (!last) chain.add(make_activation(setup.host, "gate", "relu", layers[k + 1]), "");
+    if (last && !sigmoid_)
+      chain.add(make_activation(setup.host, "gate", activation, layers[k + 1]), name + "activation.");
   }
-  const std::string name = std::to_string(number) + ".";
-  chain.add(make_linear(setup.host, from, widths_[0], setup.options.flag("bias", true), precision), name);
-  if (!sigmoid_) chain.add(make_activation(setup.host, "gate", activation, widths_[0]), name + "activation.");
   add(std::move(chain));
 }
 
-std::vector<Value> Gate::outputs(std::span<const Value> inputs) const {
+std::vector<Value> AnyGate::outputs(std::span<const Value> inputs) const {
   check_inputs(inputs, widths_, "gate");
   return {Value{widths_[0]}};
 }
 
 // The context has the state of the chain, followed by its output.
-void Gate::forward(const ModuleCall& call, tsr_module_context** context) {
+void AnyGate::forward(const ModuleCall& call, tsr_module_context** context) {
   const int64_t n = call.batch * widths_[0];
   const float* x = input(call, 0, widths_[0]);
   float* y = matrix(call.outputs[0], call.batch, widths_[0], "gate's output");
@@ -264,7 +360,7 @@ void Gate::forward(const ModuleCall& call, tsr_module_context** context) {
   contexts_.hand_out(std::move(lease), context);
 }
 
-void Gate::backward(const ModuleCall& call, tsr_module_context* context) {
+void AnyGate::backward(const ModuleCall& call, tsr_module_context* context) {
   if (nothing_comes_back(call)) return;
   const int64_t n = call.batch * widths_[0];
   const Context& memory = *contexts_.of(context);

@@ -109,11 +109,48 @@ class Projection : public Branches {
 
 // "gate": multiplies the first input, [batch, w], by scale * mlp(the other inputs), element by element. A single input
 // gates itself.
-class Gate : public Branches {
+class Gate : public EitherLayer {
  public:
   static constexpr bool kPrecision = true;
   static constexpr bool kInt8 = true;
+  static constexpr bool kRowByRow = true;
   explicit Gate(const tessera::sdk::Setup& setup);
+};
+
+// A gate whose mlp has biases, and a sigmoid at its end: a block of samples goes through the whole layer.
+class PlainGate : public tessera::sdk::Module {
+ public:
+  // `widths`: of the inputs, and of the mlp's layers.
+  PlainGate(const tessera::sdk::Setup& setup, std::vector<int64_t> widths, const tessera::sdk::MlpLayers& shape);
+  const std::vector<tessera::sdk::Parameter>& parameters() const override { return parameters_; }
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+  void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
+  void backward(const tessera::sdk::ModuleCall& call, tsr_module_context* context) override;
+  void release(tsr_module_context* context) noexcept override { contexts_.give_back(context); }
+
+ private:
+  struct Context {
+    Floats kept;    // what the stack keeps
+    Floats gate;    // [batch, w]
+    Floats joined;  // several signals, concatenated
+  };
+  struct Rows;  // the product with the gate, and its gradients
+
+  tessera::sdk::Host host_;
+  const Loops& loops_;
+  std::vector<int64_t> widths_;
+  float scale_;
+  PlainStack stack_;
+  std::vector<tessera::sdk::Parameter> parameters_;
+  Joined signals_;  // all inputs except the first, or the only one
+  ContextPool<Context> contexts_;
+  Floats dgate_;
+  std::vector<float*> pointers_, gradients_;
+};
+
+class AnyGate : public Branches {
+ public:
+  AnyGate(const tessera::sdk::Setup& setup, std::vector<int64_t> widths, const std::vector<int64_t>& layers);
   std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
   void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
   void backward(const tessera::sdk::ModuleCall& call, tsr_module_context* context) override;

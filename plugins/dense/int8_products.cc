@@ -78,8 +78,8 @@ void Int8Products::multiply(size_t i, int64_t rows, const float* x, int64_t x_st
     const int64_t together = x_stride == m.in ? now : 1;
     for (int64_t r = 0; r < now; r += together)
       kernels_.round_rows(together, m.in, x + r * x_stride, bytes, rounded + r * bytes, own->of_rows.data() + r);
-    kernels_.multiply({now, groups, m.out, rounded, own->of_rows.data(), m.w.data<int8_t>(),
-                       m.scales.data(), m.sums.data(), y, stride});
+    kernels_.multiply({now, groups, m.out, rounded, own->of_rows.data(), m.w.data<int8_t>(), m.scales.data(),
+                       m.sums.data(), y, stride});
   }
 }
 

@@ -37,7 +37,8 @@ class LinearPiece : public Piece {
     if (dx || weights_.rounds(0)) {
       in_blocks(host_, run.batch, weights_.block(run.batch), [&](int64_t begin, int64_t end, int64_t) {
         const OneThread alone;
-        if (dx) weights_.multiply_back(loops_, 0, end - begin, dy + begin * out(), out(), dx + begin * in(), in(), false);
+        if (dx)
+          weights_.multiply_back(loops_, 0, end - begin, dy + begin * out(), out(), dx + begin * in(), in(), false);
         weights_.take_rows(loops_, run.batch, begin, end, {{gradient}});
       });
     }

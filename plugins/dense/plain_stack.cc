@@ -38,6 +38,7 @@ void PlainStack::forward(const Pass& pass) {
     const OneThread alone;
     pass.inputs.join(begin, end);
     forward_rows(pass, begin, end);
+    if (pass.around) pass.around->after_forward(begin, end);
   });
 }
 
@@ -65,6 +66,7 @@ void PlainStack::infer(const Pass& pass) {
   in_blocks(host_, pass.batch, block, [&](int64_t begin, int64_t end, int64_t) {
     pass.inputs.join(begin, end);
     infer_rows(pass, begin, end);
+    if (pass.around) pass.around->after_forward(begin, end);
   });
 }
 
@@ -83,8 +85,8 @@ void PlainStack::infer_rows(const Pass& pass, int64_t begin, int64_t end) const 
       for (int64_t e = 0; e < experts_; ++e) {
         const float* const x = k == 0 ? from : from + e * shape_.in(k);
         const float *w = pass.parameters[weight(k, e)], *bias = pass.parameters[weight(k, e) + 1];
-        loops_.affine({0, rows, shape_.in(k), shape_.out(k), x, in(k), w, bias, to + e * shape_.out(k), out(k),
-                       shape_.relu(k)});
+        loops_.affine(
+            {0, rows, shape_.in(k), shape_.out(k), x, in(k), w, bias, to + e * shape_.out(k), out(k), shape_.relu(k)});
       }
     }
     from = to;
@@ -98,6 +100,7 @@ void PlainStack::backward(const Pass& pass, const Gradients& g) {
     start_part(pass, g, {first, rows});
     in_blocks(host_, rows, matrices_.block(rows), [&](int64_t begin, int64_t end, int64_t) {
       const OneThread alone;
+      if (pass.around) pass.around->before_backward(first + begin, first + end);
       backward_rows(pass, g, {first, rows}, begin, end);
       if (g.x) pass.inputs.give(first + begin, first + end);
     });

@@ -20,6 +20,14 @@ class PlainStack {
   int64_t output() const { return experts_ * shape_.output(); }
   int64_t kept(int64_t batch) const { return batch * experts_ * shape_.hidden_width(); }
 
+  // Work of a layer on the same rows, while they are in the caches. [any-thread]
+  struct Around {
+    virtual void after_forward(int64_t begin, int64_t end) const = 0;
+    virtual void before_backward(int64_t begin, int64_t end) const = 0;
+
+   protected:
+    ~Around() = default;
+  };
   struct Pass {
     int64_t batch;
     float* const* parameters;  // weight and bias per layer, of one expert after the other
@@ -27,6 +35,7 @@ class PlainStack {
     float* y;                  // [batch, output()]
     float* hidden;             // kept(batch) floats, written by forward
     JoinedBlocks inputs;       // writes x block by block, and takes its gradient
+    const Around* around = nullptr;
   };
   void forward(const Pass& pass);
   // Runs forward if no backward follows. Batches may have any size. It allocates nothing after the largest batch, and

@@ -80,7 +80,9 @@ int64_t Weights::block(int64_t batch) const {
   const int64_t least = bf16_ ? 128 : 64, unit = bf16_ ? Bf16Products::kSumUnit : 16;
   const auto in_units = [unit](int64_t rows) { return (rows + unit - 1) / unit * unit; };
   if (!free_) return std::max(least, in_units(kProductsWorthAThread / size_));
-  const int64_t rows = std::max(least, kProductsWorthAThread / (size_ + kProductsOfAValue * values_));
+  // While layers follow each other, the threads are awake.
+  const int64_t products = host_.num_threads() > 1 && !bf16_ ? kProductsWorthAThread / 4 : kProductsWorthAThread;
+  const int64_t rows = std::max(least, products / (size_ + kProductsOfAValue * values_));
   const auto most = static_cast<uint64_t>(std::max<int64_t>(batch / rows, 1));
   const auto blocks = static_cast<int64_t>(std::bit_floor(most));  // a power of two, so that threads end together
   int64_t size = in_units(std::max<int64_t>((batch + blocks - 1) / blocks, 1));
@@ -205,7 +207,7 @@ void Weights::take_rows(const Loops& loops, int64_t batch, int64_t begin, int64_
       Bf16* const dy = x + Bf16Products::packed_size(batch, s.in);
       for (int64_t part = 0; part < s.parts; ++part)
         round_tiles(loops, all[s.first + static_cast<size_t>(part)], s.of_part(), rows, first, count,
-                  dy + part * s.of_part() * rows);
+                    dy + part * s.of_part() * rows);
     }
   }
 }

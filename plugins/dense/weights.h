@@ -131,8 +131,8 @@ class Weights {
   size_t parts_ = 0;              // of all matrices
   std::vector<int64_t> offsets_;  // in transposed_, stacked_ and halves_
   std::vector<Tile> tiles_;
-  int64_t size_ = 0;    // floats of all matrices
-  int64_t values_ = 0;  // for one sample, the inputs and outputs of all products
+  int64_t size_ = 0;             // floats of all matrices
+  int64_t values_ = 0;           // for one sample, the inputs and outputs of all products
   Floats transposed_, stacked_;  // stacked_: only matrices of several parts
   Halves halves_;                // the matrices in bfloat16, not transposed
   Halves rounded_;               // x and dy of all matrices, with rows of zeros up to whole units
