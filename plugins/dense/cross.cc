@@ -77,25 +77,25 @@ void MatrixCross::forward(const tessera::sdk::ModuleCall& args, tsr_module_conte
 
 void MatrixCross::backward(const tessera::sdk::ModuleCall& args, tsr_module_context* context) {
   if (nothing_comes_back(args)) return;
-  const int64_t batch = args.batch, n = batch * width_;
+  const int64_t batch = args.batch;
   const Context& saved = *contexts_.of(context);
   const float* x0 = joined_.rows_again(args, saved.joined);
   const float* grad = matrix(args.grad_outputs[0], batch, width_, "the gradient of cross's output");
   take_weights(args.parameters);
   parameter_data(args.grad_parameters, parameters(), parameters_);
-  float* wanted = joined_.gradient(args);
-  float* dx0 = wanted ? wanted : dx0_.at_least(host_, n);
   matrices_.start_gradients(batch);
   for (int64_t first = 0, rows; first < batch; first += rows) {
     rows = matrices_.part(batch - first);
     inner_.at_least(host_, rows * layers_ * (width_ + low_rank_));
     dout_.at_least(host_, rows * width_);
+    float* const wanted = joined_.gradient(args, first, rows);
+    float* const dx0 = wanted ? wanted : dx0_.at_least(host_, rows * width_);
     const Way way = {x0, grad, dx0, saved, batch, first, rows};
     list_gradients(way);
     in_blocks(host_, rows, matrices_.block(rows), [&](int64_t begin, int64_t end, int64_t) {
       const OneThread alone;
       back_through(way, begin, end);
-      if (wanted) joined_.give(args, first + begin, first + end);
+      if (wanted) joined_.give(args, first + begin, first + end, first);
       matrices_.take_rows(loops_, rows, begin, end, gradients_);
     });
     matrices_.add_gradients(loops_, rows, gradients_);
@@ -105,7 +105,7 @@ void MatrixCross::backward(const tessera::sdk::ModuleCall& args, tsr_module_cont
 // Computes the gradients of rows [begin, end) of the part, from the last layer to the first.
 void MatrixCross::back_through(const Way& way, int64_t begin, int64_t end) const {
   const int64_t rows = end - begin, n = rows * width_, at = (way.first + begin) * width_;
-  float *dout = dout_.data() + begin * width_, *dx0 = way.dx0 + at;
+  float *dout = dout_.data() + begin * width_, *dx0 = way.dx0 + begin * width_;
   for (int64_t k = layers_; k-- > 0;) {
     const Inner inside = inner(way.rows, k);
     float* dy = inside.dy + begin * width_;

@@ -33,11 +33,11 @@ class MatrixCross : public tessera::sdk::Module {
   struct Inner {
     float *dy, *dv;
   };
-  // A part of a batch, rows [first, first + rows), on the way back. The pointers are those of the whole batch; `grad` is
-  // the gradient of the network's output.
+  // A part of a batch, rows [first, first + rows), on the way back. `x0` and `grad`, the gradient of the network's
+  // output, are those of the whole batch.
   struct Way {
     const float *x0, *grad;
-    float* dx0;  // written
+    float* dx0;  // of the part, written
     const Context& saved;
     int64_t batch, first, rows;
   };

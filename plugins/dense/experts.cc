@@ -139,11 +139,10 @@ void PlainExperts::backward(const ModuleCall& call, tsr_module_context* context)
   if (nothing_comes_back(call)) return;
   const Context& memory = *contexts_.of(context);
   const float* dy = matrix(call.grad_outputs[0], call.batch, stack_.output(), "the gradient of experts' output");
-  float* dx = joined_.gradient(call);
   const JoinedBlocks inputs{joined_, call, memory.joined};
   const PlainStack::Pass all = pass(inputs, joined_.rows_again(call, memory.joined), memory);
   parameter_data(call.grad_parameters, parameters_, gradients_);
-  stack_.backward(all, {dy, gradients_.data(), dx});
+  stack_.backward(all, {dy, gradients_.data()});
 }
 
 AnyExperts::AnyExperts(const Setup& setup, const MlpLayers& shape, int64_t count)
@@ -307,7 +306,7 @@ void PlainGate::backward(const ModuleCall& call, tsr_module_context* context) {
   const float* signals = signals_.rows_again(call, memory.joined);
   const PlainStack::Pass pass = {
       call.batch, pointers_.data(), signals, rows.gate, memory.kept.data(), {signals_, call, memory.joined}, &rows};
-  stack_.backward(pass, {rows.dgate, gradients_.data(), signals_.gradient(call)});
+  stack_.backward(pass, {rows.dgate, gradients_.data()});
   if (!dx || !itself) return;
   in_blocks(host_, n, kValuesWorthAThread, [&](int64_t begin, int64_t end, int64_t) {
     loops_.of_rows->multiply(end - begin, rows.dy + begin, rows.gate + begin, scale_, rows.dgate + begin);

@@ -102,23 +102,25 @@ class Joined {
   }
   // Returns the buffer for the gradient of rows(), or NULL if no input's gradient is wanted. After writing it, call
   // give(), which copies it to the inputs' gradients.
-  float* gradient(const tessera::sdk::ModuleCall& call) {
+  float* gradient(const tessera::sdk::ModuleCall& call) { return gradient(call, 0, call.batch); }
+  // Does the same for rows [first, first + rows), which give() must copy before the next such call.
+  float* gradient(const tessera::sdk::ModuleCall& call, int64_t first, int64_t rows) {
     const auto wanted = [](const DLTensor& t) { return t.data != nullptr; };
     const auto gradients = call.grad_inputs.subspan(first_);
     if (std::none_of(gradients.begin(), gradients.end(), wanted)) return nullptr;
     const int64_t width = width_of(call);
-    if (one(call)) return matrix(gradients[0], call.batch, width, what_.c_str());
-    return gradient_.at_least(host_, call.batch * width);
+    if (one(call)) return matrix(gradients[0], call.batch, width, what_.c_str()) + first * width;
+    return gradient_.at_least(host_, rows * width);
   }
   void give(const tessera::sdk::ModuleCall& call) const {
     if (!one(call))
       in_row_blocks(host_, call.batch, width_of(call), [&](int64_t begin, int64_t end) { give(call, begin, end); });
   }
-  // Does the same for rows [begin, end). [any-thread]
-  void give(const tessera::sdk::ModuleCall& call, int64_t begin, int64_t end) const {
+  // Does the same for rows [begin, end) of a buffer that begins with row `first`. [any-thread]
+  void give(const tessera::sdk::ModuleCall& call, int64_t begin, int64_t end, int64_t first = 0) const {
     if (one(call)) return;
     const int64_t width = width_of(call);
-    const float* from = gradient_.data() + begin * width;
+    const float* from = gradient_.data() + (begin - first) * width;
     for (size_t i = first_; i < call.inputs.size(); ++i) {
       const int64_t w = call.inputs[i].shape[1];
       float* const to = matrix_or_null(call.grad_inputs[i], call.batch, w, what_.c_str());
@@ -140,8 +142,9 @@ class Joined {
 // Joins a call's inputs and gives their gradients block by block, while the rows are in the caches.
 struct JoinedBlocks {
   void join(int64_t begin, int64_t end) const { joined.join(call, memory, begin, end); }
-  void give(int64_t begin, int64_t end) const { joined.give(call, begin, end); }
-  const Joined& joined;
+  float* gradient(int64_t first, int64_t rows) const { return joined.gradient(call, first, rows); }
+  void give(int64_t begin, int64_t end, int64_t first) const { joined.give(call, begin, end, first); }
+  Joined& joined;
   const tessera::sdk::ModuleCall& call;
   const Floats& memory;
 };

@@ -44,12 +44,11 @@ void PlainMlp::forward(const tessera::sdk::ModuleCall& args, tsr_module_context*
 void PlainMlp::backward(const tessera::sdk::ModuleCall& args, tsr_module_context* context) {
   if (nothing_comes_back(args)) return;
   const float* grad = matrix(args.grad_outputs[0], args.batch, stack_.output(), "the gradient of mlp's output");
-  float* grad_input = joined_.gradient(args);
   parameter_data(args.grad_parameters, parameters(), gradients_);
   const Context& kept = *contexts_.of(context);
   const JoinedBlocks inputs{joined_, args, kept.joined};
   const PlainStack::Pass all = pass(inputs, joined_.rows_again(args, kept.joined), kept);
-  stack_.backward(all, {grad, gradients_.data(), grad_input});
+  stack_.backward(all, {grad, gradients_.data()});
 }
 
 }  // namespace tessera_dense

@@ -102,7 +102,7 @@ void PlainStack::backward(const Pass& pass, const Gradients& g) {
       const OneThread alone;
       if (pass.around) pass.around->before_backward(first + begin, first + end);
       backward_rows(pass, g, {first, rows}, begin, end);
-      if (g.x) pass.inputs.give(first + begin, first + end);
+      if (dx_) pass.inputs.give(first + begin, first + end, first);
     });
     matrices_.add_gradients(loops_, rows, gradients_);
   }
@@ -111,6 +111,7 @@ void PlainStack::backward(const Pass& pass, const Gradients& g) {
 void PlainStack::start_part(const Pass& pass, const Gradients& g, const Part& part) {
   const size_t last = shape_.count() - 1;
   float* dz = dz_.at_least(host_, part.rows * (experts_ * shape_.hidden_width() + output()));
+  dx_ = pass.inputs.gradient(part.first, part.rows);
   gradients_.clear();
   for (size_t k = 0; k <= last; ++k) {
     const bool as_given = k == last && !shape_.relu(last);  // then g.y is used in place
@@ -135,8 +136,8 @@ void PlainStack::backward_rows(const Pass& pass, const Gradients& g, const Part&
     dy = dz;
   }
   for (size_t k = last + 1; k-- > 0;) {
-    if (k == 0 && g.x == nullptr) break;
-    float* const dx = k == 0 ? g.x + row * in(0) : place(dz_.data(), part.rows, k - 1) + begin * in(k);
+    if (k == 0 && dx_ == nullptr) break;
+    float* const dx = k == 0 ? dx_ + begin * in(0) : place(dz_.data(), part.rows, k - 1) + begin * in(k);
     for_matrices(k, [&](size_t i, int64_t x, int64_t y) {
       matrices_.multiply_back(loops_, i, rows, dy + y, out(k), dx + x, in(k), false);
     });

@@ -45,7 +45,6 @@ class PlainStack {
   struct Gradients {
     const float* y;            // gradient of Pass::y, read
     float* const* parameters;  // gradients of Pass::parameters, added to
-    float* x;                  // gradient of Pass::x, written; NULL if not wanted
   };
   // `pass` must be that of forward().
   void backward(const Pass& pass, const Gradients& gradients);
@@ -82,8 +81,9 @@ class PlainStack {
   const Loops& loops_;
   tessera::sdk::MlpLayers shape_;
   int64_t experts_;
-  Weights matrices_;  // those of the first layer as one, then those of the next, expert by expert
-  Floats dz_;         // of a part: gradients of all layers' outputs before the ReLU
+  Weights matrices_;     // those of the first layer as one, then those of the next, expert by expert
+  Floats dz_;            // of a part: gradients of all layers' outputs before the ReLU
+  float* dx_ = nullptr;  // of a part: the gradient of Pass::x; NULL if not wanted
   std::vector<const float*> weights_;
   std::vector<std::vector<float>> joined_biases_;  // per layer, of several experts
   std::vector<const float*> biases_;               // per layer
