@@ -93,11 +93,10 @@ void ChainLayer::backward(const tessera::sdk::ModuleCall& call, tsr_module_conte
   if (dx) joined_.give(call);
 }
 
-Linear::Linear(const Setup& setup) : ChainLayer(setup, "linear", needed_width(setup.options, "linear")) {
-  const int64_t width = setup.options.integer("width", 1);
-  if (width < 1) fail(TSR_INVALID_ARGUMENT, "option \"width\" must be above 0, not ", width);
-  chain_.add(make_linear(setup.host, needed_width(setup.options, "linear"), width, setup.options.flag("bias", true),
-                         read_precision(setup), tessera::sdk::read_init_std(setup.options)),
+LinearChain::LinearChain(const Setup& setup, int64_t width)
+    : ChainLayer(setup, "linear", needed_width(setup.options, "linear")) {
+  chain_.add(make_linear(setup.host, needed_width(setup.options, "linear"), width, false, read_precision(setup),
+                         tessera::sdk::read_init_std(setup.options)),
              "");
 }
 

@@ -67,11 +67,10 @@ void refuse_sums(const tessera::sdk::MlpLayers& shape, const char* layer);
 void add_mlp(Chain& chain, const tessera::sdk::Setup& setup, const tessera::sdk::MlpLayers& shape,
              const std::string& prefix);
 
-class Linear : public ChainLayer {
+// "linear" without a bias.
+class LinearChain : public ChainLayer {
  public:
-  static constexpr bool kPrecision = true;
-  static constexpr bool kInt8 = true;
-  explicit Linear(const tessera::sdk::Setup& setup);
+  LinearChain(const tessera::sdk::Setup& setup, int64_t width);
 };
 class ActivationLayer : public ChainLayer {
  public:

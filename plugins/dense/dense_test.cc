@@ -115,6 +115,30 @@ TEST(Weights, BlocksOfNarrowLayers) {
   }
 }
 
+// Gradients that are added up part by part are those of the whole batch, bit for bit.
+TEST(Weights, PartsChangeNoSum) {
+  constexpr int64_t kBatch = 2000, kIn = 70, kOut = 33;
+  TestHost host;
+  const tessera_dense::Loops& loops = tessera_dense::choose_loops();
+  tessera_dense::Weights weights(tessera::sdk::Host(&host.raw));
+  weights.add(kIn, kOut);
+  Noise noise;
+  std::vector<float> x(kBatch * kIn), dy(kBatch * kOut);
+  for (float& value : x) value = noise.next();
+  for (float& value : dy) value = noise.next();
+  std::vector<float> whole(kIn * kOut, 1.0f), added = whole;
+  weights.start_gradients(kBatch);
+  weights.add_gradients(loops, kBatch, {{{x.data(), kIn, dy.data(), kOut, whole.data(), nullptr}}});
+  int64_t parts = 0;
+  for (int64_t first = 0, rows; first < kBatch; first += rows, ++parts) {
+    rows = weights.part(kBatch - first);
+    weights.add_gradients(
+        loops, rows, {{{x.data() + first * kIn, kIn, dy.data() + first * kOut, kOut, added.data(), nullptr}}});
+  }
+  EXPECT_EQ(parts > 1, tessera_dense::has_isa(dnnl_cpu_isa_avx512_core));
+  EXPECT_EQ(added, whole);
+}
+
 // Results are equal bit for bit, because blocks and tiles depend only on shapes. The shapes here are large enough for
 // several blocks and tiles.
 TEST(Layers, ThreadsChangeNothing) {
@@ -127,6 +151,11 @@ TEST(Layers, ThreadsChangeNothing) {
       {"mlp", R"({"layers": [6, 50, 35, 2], "final_activation": "relu"})", {{2000, 6}}},
       {"cross", R"({"width": 130, "layers": 2})", {{203, 130}}},
       {"cross", R"({"width": 150, "layers": 3, "low_rank": 20})", {{203, 150}}},
+      {"cross", R"({"inputs": [70, 63], "layers": 2})", {{2000, 70}, {2000, 63}}},
+      {"experts", R"({"inputs": [30, 11], "experts": 3, "widths": [49, 17]})", {{2000, 30}, {2000, 11}}},
+      {"gate", R"({"inputs": [90, 31], "hidden": [17]})", {{2000, 90}, {2000, 31}}},
+      {"linear", R"({"inputs": [90, 31], "width": 33})", {{2000, 90}, {2000, 31}}},
+      {"concat", R"({"inputs": [90, 31]})", {{2000, 90}, {2000, 31}}},
       {"dot_interaction", "{}", {{300, 64}, {300, int64_t{26} * 64}}},
   };
   for (const Case& c : cases) {

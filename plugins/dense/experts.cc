@@ -51,10 +51,7 @@ std::unique_ptr<tessera::sdk::Module> make_gate(const Setup& setup) {
   layers.push_back(widths[0]);
   if (!setup.options.flag("bias", true) || setup.options.string("activation", "sigmoid") != "sigmoid")
     return std::make_unique<AnyGate>(setup, std::move(widths), layers);
-  std::string text;
-  for (const int64_t width : layers) text += (text.empty() ? "" : ",") + std::to_string(width);
-  tessera::sdk::Options shape("{\"layers\": [" + text + "]}");
-  return std::make_unique<PlainGate>(setup, std::move(widths), MlpLayers(shape));
+  return std::make_unique<PlainGate>(setup, std::move(widths), plain_layers(layers));
 }
 
 }  // namespace

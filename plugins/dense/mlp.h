@@ -10,10 +10,11 @@
 
 namespace tessera_dense {
 
-// An mlp of linear layers with ReLU and nothing else.
+// An mlp of linear layers with ReLU and nothing else, as the layer of this name.
 class PlainMlp : public tessera::sdk::Module {
  public:
-  PlainMlp(const tessera::sdk::Setup& setup, tessera::sdk::MlpLayers shape);
+  PlainMlp(const tessera::sdk::Setup& setup, const char* name, tessera::sdk::MlpLayers shape,
+           std::vector<tessera::sdk::Parameter> parameters);
 
   const std::vector<tessera::sdk::Parameter>& parameters() const override { return described_; }
   std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override {
@@ -68,6 +69,14 @@ class Mlp : public EitherLayer {
   static constexpr bool kInt8 = true;
   static constexpr bool kRowByRow = true;
   explicit Mlp(const tessera::sdk::Setup& setup);
+};
+
+class Linear : public EitherLayer {
+ public:
+  static constexpr bool kPrecision = true;
+  static constexpr bool kInt8 = true;
+  static constexpr bool kRowByRow = true;
+  explicit Linear(const tessera::sdk::Setup& setup);
 };
 
 }  // namespace tessera_dense

@@ -4,6 +4,13 @@
 
 namespace tessera_dense {
 
+tessera::sdk::MlpLayers plain_layers(const std::vector<int64_t>& widths) {
+  std::string list;
+  for (const int64_t width : widths) list += (list.empty() ? "" : ", ") + std::to_string(width);
+  tessera::sdk::Options options("{\"layers\": [" + list + "]}");
+  return tessera::sdk::MlpLayers(options);
+}
+
 PlainStack::PlainStack(tessera::sdk::Host host, tessera::sdk::MlpLayers shape, Precision precision, int64_t experts)
     : host_(host),
       loops_(choose_loops()),

@@ -10,6 +10,9 @@
 
 namespace tessera_dense {
 
+// Layers of these widths, the input's first, with ReLU between them.
+tessera::sdk::MlpLayers plain_layers(const std::vector<int64_t>& widths);
+
 class PlainStack {
  public:
   // `shape` must be plain(). With several experts, there are as many stacks of this shape over the same x. Rows of their

@@ -159,8 +159,9 @@ void Weights::multiply_back(const Loops& loops, size_t i, int64_t rows, const fl
 int64_t Weights::part(int64_t left) const {
   constexpr int64_t kDepth = 384;  // rows of the batch that oneDNN adds up at a time
   if (bf16_ || !free_) return left;
-  const int64_t worth_threads = kGradientsWorthThreads / size_ / kDepth, for_all = host_.num_threads() / 2;
-  const int64_t rows = kDepth * std::max({int64_t{1}, worth_threads, for_all});
+  const int64_t threads = host_.num_threads();
+  const int64_t worth_threads = threads > 1 ? kGradientsWorthThreads / size_ / kDepth : 0;
+  const int64_t rows = kDepth * std::max({int64_t{1}, worth_threads, threads / 2});
   return left < 2 * rows ? left : rows;
 }
 
