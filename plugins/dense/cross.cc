@@ -38,27 +38,24 @@ MatrixCross::MatrixCross(const tessera::sdk::Setup& setup)
   mark_int8(read_precision(setup), described_);
 }
 
-// Without a backward, only the values of two layers are kept for a block, so that they stay in the caches.
+// The inputs of layers stay in the caches: backward computes them again. Without a backward, so do W x + b and V x.
 void MatrixCross::forward(const tessera::sdk::ModuleCall& args, tsr_module_context** context) {
-  const int64_t batch = args.batch, block = matrices_.block(batch);
+  const int64_t batch = args.batch, block = matrices_.block(batch), slots = slots_of(host_, batch, block);
   const bool infers = context == nullptr;
-  const int64_t of_slot = infers ? 2 * shape_.kept_floats(block) / layers_ : 0;
   float* output = matrix(args.outputs[0], batch, width_, "cross's output");
   take_weights(args.parameters);
   auto lease = contexts_.take();
   const float* x0 = joined_.place(args, lease->joined);
-  lease->kept.at_least(host_, infers ? slots_of(host_, batch, block) * of_slot : shape_.kept_floats(batch));
+  float* const memory = lease->kept.at_least(host_, (infers ? slots * block : layers_ * batch) * (width_ + low_rank_));
+  between_.at_least(host_, slots * 2 * block * width_);
   matrices_.prepare(loops_, weights_);
   in_blocks(host_, batch, block, [&](int64_t begin, int64_t end, int64_t slot) {
     const OneThread alone;
     const int64_t rows = end - begin, at = begin * width_, first = infers ? 0 : begin;
-    const auto kept_of = [&](int64_t k) {
-      return shape_.kept(lease->kept.data() + slot * of_slot, infers ? block : batch, infers ? k % 2 : k);
-    };
     const float* x = x0 + at;
     joined_.join(args, lease->joined, begin, end);
     for (int64_t k = 0; k < layers_; ++k) {
-      const Kept kept = kept_of(k);
+      const Kept kept = infers ? kept_of(memory, block, slot) : kept_of(memory, batch, k);
       const float* in = x;
       if (low_rank_ > 0) {
         float* projected = kept.projected + first * low_rank_;
@@ -67,7 +64,7 @@ void MatrixCross::forward(const tessera::sdk::ModuleCall& args, tsr_module_conte
       }
       float* y = kept.y + first * width_;
       matrices_.multiply(loops_, up(k), rows, in, shape_.inner(), y, width_);
-      float* next = k + 1 == layers_ ? output + at : kept_of(k + 1).x + first * width_;
+      float* next = k + 1 == layers_ ? output + at : between_.data() + (2 * slot + k % 2) * block * width_;
       loops_.cross(rows, width_, biases_[static_cast<size_t>(k)], x0 + at, x, y, next);
       x = next;
     }
@@ -88,6 +85,7 @@ void MatrixCross::backward(const tessera::sdk::ModuleCall& args, tsr_module_cont
     rows = matrices_.part(batch - first);
     inner_.at_least(host_, rows * layers_ * (width_ + low_rank_));
     dout_.at_least(host_, rows * width_);
+    between_.at_least(host_, (layers_ - 1) * rows * width_);
     float* const wanted = joined_.gradient(args, first, rows);
     float* const dx0 = wanted ? wanted : dx0_.at_least(host_, rows * width_);
     const Way way = {x0, grad, dx0, saved, batch, first, rows};
@@ -106,12 +104,18 @@ void MatrixCross::backward(const tessera::sdk::ModuleCall& args, tsr_module_cont
 void MatrixCross::back_through(const Way& way, int64_t begin, int64_t end) const {
   const int64_t rows = end - begin, n = rows * width_, at = (way.first + begin) * width_;
   float *dout = dout_.data() + begin * width_, *dx0 = way.dx0 + begin * width_;
+  const auto y_of = [&](int64_t k) { return kept_of(way.saved.kept.data(), way.batch, k).y + at; };
+  const float* x = way.x0 + at;
+  for (int64_t k = 0; k + 1 < layers_; ++k) {
+    float* const next = between_.data() + (k * way.rows + begin) * width_;
+    loops_.cross_again(n, way.x0 + at, x, y_of(k), next);
+    x = next;
+  }
   for (int64_t k = layers_; k-- > 0;) {
     const Inner inside = inner(way.rows, k);
     float* dy = inside.dy + begin * width_;
-    const float* y = shape_.kept(way.saved.kept.data(), way.batch, k).y + at;
     const bool first = k + 1 == layers_;
-    loops_.cross_back({n, first ? way.grad + at : dout, way.x0 + at, y, dy, dx0, first ? dout : nullptr});
+    loops_.cross_back({n, first ? way.grad + at : dout, way.x0 + at, y_of(k), dy, dx0, first ? dout : nullptr});
     // dout already has the gradient that bypasses the layer; the layer's own is added to it.
     if (low_rank_ > 0) {
       float* dv = inside.dv + begin * low_rank_;
@@ -124,6 +128,11 @@ void MatrixCross::back_through(const Way& way, int64_t begin, int64_t end) const
   loops_.add(n, dout, dx0);
 }
 
+MatrixCross::Kept MatrixCross::kept_of(float* memory, int64_t rows, int64_t k) const {
+  float* y = memory + k * rows * (width_ + low_rank_);
+  return {y, y + rows * width_};
+}
+
 MatrixCross::Inner MatrixCross::inner(int64_t rows, int64_t k) const {
   float* dy = inner_.data() + k * rows * (width_ + low_rank_);
   return {dy, dy + rows * width_};
@@ -133,10 +142,10 @@ MatrixCross::Inner MatrixCross::inner(int64_t rows, int64_t k) const {
 void MatrixCross::list_gradients(const Way& way) {
   gradients_.clear();
   for (int64_t k = 0; k < layers_; ++k) {
-    const Kept kept = shape_.kept(way.saved.kept.data(), way.batch, k);
+    const Kept kept = kept_of(way.saved.kept.data(), way.batch, k);
     const Inner inside = inner(way.rows, k);
     float* const* g = parameters_.data() + shape_.first_parameter(k);
-    const float* x = (k == 0 ? way.x0 : kept.x) + way.first * width_;
+    const float* x = k == 0 ? way.x0 + way.first * width_ : between_.data() + (k - 1) * way.rows * width_;
     const float* in = x;
     if (low_rank_ > 0) {
       gradients_.push_back({x, width_, inside.dv, low_rank_, *g++, nullptr});

@@ -28,7 +28,10 @@ class MatrixCross : public tessera::sdk::Module {
     Floats kept;
     Floats joined;  // several inputs, concatenated
   };
-  using Kept = tessera::sdk::CrossLayers::Kept;
+  // What forward keeps of a layer: W x + b, and V x (low rank).
+  struct Kept {
+    float *y, *projected;
+  };
   // The gradients of W x + b and of V x in one layer.
   struct Inner {
     float *dy, *dv;
@@ -43,6 +46,7 @@ class MatrixCross : public tessera::sdk::Module {
   };
   size_t up(int64_t k) const { return static_cast<size_t>(low_rank_ > 0 ? 2 * k + 1 : k); }  // U_k or W_k
   size_t down(int64_t k) const { return static_cast<size_t>(2 * k); }                        // V_k
+  Kept kept_of(float* memory, int64_t rows, int64_t k) const;
   Inner inner(int64_t rows, int64_t k) const;
   void take_weights(std::span<const DLTensor> tensors);
   void list_gradients(const Way& way);
@@ -57,6 +61,7 @@ class MatrixCross : public tessera::sdk::Module {
   Weights matrices_;  // per layer V_k (low rank only), then U_k or W_k
   ContextPool<Context> contexts_;
   Floats inner_, dout_, dx0_;
+  Floats between_;  // inputs of the layers after the first: of forward's blocks, or of a part on the way back
   std::vector<float*> parameters_;
   std::vector<const float*> weights_, biases_;  // a weight per matrix, a bias per layer
   std::vector<Weights::Gradient> gradients_;

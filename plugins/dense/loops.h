@@ -74,6 +74,8 @@ struct Loops {
   // For a cross layer, matrices of `rows` x `columns`: y += bias, next = x0 * y + x.
   void (*cross)(int64_t rows, int64_t columns, const float* bias, const float* x0, const float* x, float* y,
                 float* next);
+  // next = x0 * y + x
+  void (*cross_again)(int64_t n, const float* x0, const float* x, const float* y, float* next);
   void (*cross_back)(const CrossBack& args);
   // out += a
   void (*add)(int64_t n, const float* a, float* out);
