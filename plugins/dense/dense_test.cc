@@ -132,8 +132,8 @@ TEST(Weights, PartsChangeNoSum) {
   int64_t parts = 0;
   for (int64_t first = 0, rows; first < kBatch; first += rows, ++parts) {
     rows = weights.part(kBatch - first);
-    weights.add_gradients(
-        loops, rows, {{{x.data() + first * kIn, kIn, dy.data() + first * kOut, kOut, added.data(), nullptr}}});
+    weights.add_gradients(loops, rows,
+                          {{{x.data() + first * kIn, kIn, dy.data() + first * kOut, kOut, added.data(), nullptr}}});
   }
   EXPECT_EQ(parts > 1, tessera_dense::has_isa(dnnl_cpu_isa_avx512_core));
   EXPECT_EQ(added, whole);

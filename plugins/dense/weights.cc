@@ -56,8 +56,9 @@ Weights::Weights(tessera::sdk::Host host, Precision precision)
 void Weights::add(int64_t in, int64_t out, int64_t parts) {
   prepare_products();
   const int64_t all = parts * out, threads = host_.num_threads();
-  // Each tile reads x again, so there are as few as the threads allow.
-  const int64_t share = std::min(out, (all + threads - 1) / threads);
+  // Each tile reads x again, so there are few: one for each part if there is one thread, and two for each thread to
+  // end together.
+  const int64_t shares = threads > 1 ? 2 * threads : 1, share = std::min(out, (all + shares - 1) / shares);
   const bool fixed = bf16_ || !free_;
   const int64_t rows = fixed ? kTileRows : (share + 15) / 16 * 16;
   for (int64_t part = 0; part < parts; ++part) {
@@ -77,11 +78,12 @@ void Weights::add(int64_t in, int64_t out, int64_t parts) {
 
 int64_t Weights::block(int64_t batch) const {
   constexpr int64_t kProductsOfAValue = 4;  // this many take as long as reading and writing a value
-  const int64_t least = bf16_ ? 128 : 64, unit = bf16_ ? Bf16Products::kSumUnit : 16;
+  const bool threads = host_.num_threads() > 1;
+  const int64_t least = bf16_ || (free_ && !threads) ? 128 : 64, unit = bf16_ ? Bf16Products::kSumUnit : 16;
   const auto in_units = [unit](int64_t rows) { return (rows + unit - 1) / unit * unit; };
   if (!free_) return std::max(least, in_units(kProductsWorthAThread / size_));
-  // While layers follow each other, the threads are awake.
-  const int64_t products = host_.num_threads() > 1 && !bf16_ ? kProductsWorthAThread / 4 : kProductsWorthAThread;
+  // While layers follow each other, other threads are awake and take less work.
+  const int64_t products = threads && !bf16_ ? kProductsWorthAThread / 4 : kProductsWorthAThread;
   const int64_t rows = std::max(least, products / (size_ + kProductsOfAValue * values_));
   const auto most = static_cast<uint64_t>(std::max<int64_t>(batch / rows, 1));
   const auto blocks = static_cast<int64_t>(std::bit_floor(most));  // a power of two, so that threads end together

@@ -48,8 +48,7 @@ void prepare_products();
 constexpr int64_t kGradientsWorthThreads = 2 * kProductsWorthAThread;
 
 // Matrices [out, in], in the order in which they were added. Work on whole matrices is divided into tiles of their
-// rows. Results do not depend on the number of threads, because blocks depend only on shapes, and tiles may differ only
-// where that changes no sum.
+// rows. Results do not depend on the number of threads: blocks and tiles depend on it only where that changes no sum.
 //
 // With Precision::kBfloat16, the inputs of all products are rounded to bfloat16, except for narrow matrices. With kInt8
 // they are rounded to 8 bits: such weights have no gradients, and must not change as long as their addresses stay.
