@@ -67,7 +67,7 @@ void refuse_sums(const tessera::sdk::MlpLayers& shape, const char* layer);
 void add_mlp(Chain& chain, const tessera::sdk::Setup& setup, const tessera::sdk::MlpLayers& shape,
              const std::string& prefix);
 
-// "linear" without a bias.
+// This is "linear" without a bias.
 class LinearChain : public ChainLayer {
  public:
   LinearChain(const tessera::sdk::Setup& setup, int64_t width);

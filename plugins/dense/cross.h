@@ -28,7 +28,7 @@ class MatrixCross : public tessera::sdk::Module {
     Floats kept;
     Floats joined;  // several inputs, concatenated
   };
-  // What forward keeps of a layer: W x + b, and V x (low rank).
+  // Forward keeps W x + b of a layer, and V x (low rank).
   struct Kept {
     float *y, *projected;
   };

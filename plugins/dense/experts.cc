@@ -232,7 +232,7 @@ void Projection::backward(const ModuleCall& call, tsr_module_context* context) {
 
 Gate::Gate(const Setup& setup) : EitherLayer(make_gate(setup)) {}
 
-// Rows of the layer's values, each [batch, w]. Only backward has `dy`, `dgate` and `dx`.
+// The layer's values are each [batch, w]. Only backward has `dy`, `dgate` and `dx`.
 struct PlainGate::Rows final : PlainStack::Around {
   Rows(const RowLoops& the_loops, int64_t the_width, float the_scale)
       : loops(the_loops), width(the_width), scale(the_scale) {}

@@ -10,20 +10,20 @@
 
 namespace tessera_dense {
 
-// Layers of these widths, the input's first, with ReLU between them.
+// The layers have these widths, the input's first, and ReLU between them.
 tessera::sdk::MlpLayers plain_layers(const std::vector<int64_t>& widths);
 
 class PlainStack {
  public:
-  // `shape` must be plain(). With several experts, there are as many stacks of this shape over the same x. Rows of their
-  // values are side by side, and their first layers are one product.
+  // `shape` must be plain(). Several experts are as many stacks of this shape over the same x. Rows of their values are
+  // side by side, and their first layers are one product.
   PlainStack(tessera::sdk::Host host, tessera::sdk::MlpLayers shape, Precision precision, int64_t experts = 1);
 
   const tessera::sdk::MlpLayers& shape() const { return shape_; }
   int64_t output() const { return experts_ * shape_.output(); }
   int64_t kept(int64_t batch) const { return batch * experts_ * shape_.hidden_width(); }
 
-  // Work of a layer on the same rows, while they are in the caches. [any-thread]
+  // A layer does more work on the same rows, while they are in the caches. [any-thread]
   struct Around {
     virtual void after_forward(int64_t begin, int64_t end) const = 0;
     virtual void before_backward(int64_t begin, int64_t end) const = 0;
@@ -53,7 +53,7 @@ class PlainStack {
   void backward(const Pass& pass, const Gradients& gradients);
 
  private:
-  // Values of a sample: the input and the output of layer `k`.
+  // A sample's input of layer `k` has in(k) values, and its output out(k).
   int64_t in(size_t k) const { return k == 0 ? shape_.in(0) : experts_ * shape_.in(k); }
   int64_t out(size_t k) const { return experts_ * shape_.out(k); }
   // The output of layer `k` in `memory`, which has those of all layers for `rows` rows, one after the other.
