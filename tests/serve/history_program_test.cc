@@ -21,6 +21,7 @@ namespace {
 
 using nlohmann::json;
 using test::Program;
+using test::succeed;
 using test::operator+;
 using testing::AllOf;
 using testing::HasSubstr;
@@ -375,7 +376,9 @@ TEST(ServedNextItems, AreThoseOfAFile) {
   int user = 0;
   for (std::string line; std::getline(in, line); ++user) {
     EXPECT_EQ(items({{"user", user}}), json::parse(line).at("items")) << user;
-    if (user == 3) EXPECT_EQ(items({{"user", 3}, {"history", of_user_3}}), json::parse(line).at("items"));
+    if (user == 3) {
+      EXPECT_EQ(items({{"user", 3}, {"history", of_user_3}}), json::parse(line).at("items"));
+    }
   }
   EXPECT_EQ(user, 13);
   const Reply reply = client.ask(Client::post("/v1/score", R"({"rows": [{"user": 99}]})"));

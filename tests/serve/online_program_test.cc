@@ -23,6 +23,7 @@ using test::OwnInput;
 using test::Program;
 using test::Publication;
 using test::run_tessera;
+using test::succeed;
 using test::TestDirectory;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;

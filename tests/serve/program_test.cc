@@ -17,6 +17,7 @@ using namespace std::chrono_literals;
 using nlohmann::json;
 using test::OwnInput;
 using test::Program;
+using test::succeed;
 
 std::vector<std::string> command(const ServedModel& model, std::vector<std::string> more = {}) {
   return test::Arguments{test::tessera_path(), "serve", "--model", model.link(), "--port", "0"} + more;

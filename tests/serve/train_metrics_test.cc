@@ -12,6 +12,7 @@
 namespace tessera::serve {
 namespace {
 
+using test::expect_refused;
 using test::Finished;
 using test::Program;
 using test::run_tessera;
