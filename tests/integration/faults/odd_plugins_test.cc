@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <csignal>
 #include <nlohmann/json.hpp>
 
 #include "config/test_refusal.h"
@@ -126,7 +127,7 @@ TEST_F(OddJob, OptionsOfShardersStandInTheConfig) {
 
 TEST_F(OddJob, AWrongSharderEndsTheJob) {
   expect_refused(run({"train", "--nproc", "2", "--set", "table_defaults.sharding=test.odd?fault=many_on_one_row"}),
-                 HasSubstr("sharder test.odd, table"));
+                 HasSubstr("sharder test.odd, table"), 1);
 }
 
 TEST_F(OddJob, ACrashNamesThePluginAndWhatItWasAsked) {
@@ -150,7 +151,7 @@ TEST_F(OddJob, ACrashOfATransportThatIsClosedNamesIt) {
       run_program(arguments({"train", "--nproc", "2", "--set", "comm.backend=test.damaging?crashes_in_close=true"},
                             TESSERA_TEST_PLUGINS),
                   60, without_core_file),
-      HasSubstr("crashed (SIGSEGV) in a plugin: test.damaging (tessera.collective/1), close"));
+      HasSubstr("crashed (SIGSEGV) in a plugin: test.damaging (tessera.collective/1), close"), 128 + SIGSEGV);
 }
 
 TEST_F(OddJob, APluginThatKeepsTheProgramWaitingIsNamed) {

@@ -308,7 +308,7 @@ TEST_F(DynamicCheckpoints, PackedModelsFindRowsByTheirIds) {
   std::string bytes = contents(keys);
   bytes[bytes.size() / 2] ^= 1;
   std::ofstream(keys, std::ios::binary) << bytes;
-  expect_refused({"model", "inspect", at("fp32"), "--verify"}, testing::HasSubstr("table-0.keys is damaged"));
+  expect_refused({"model", "inspect", at("fp32"), "--verify"}, testing::HasSubstr("table-0.keys is damaged"), 1);
 }
 
 TEST_F(DynamicCheckpoints, WhatDoesNotFitIsSaid) {

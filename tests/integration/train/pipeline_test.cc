@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -81,7 +82,7 @@ TEST_F(Pipeline, ALostRankEndsTheOthers) {
                                          tessera_path(), "train", "--config", config} +
                                    args,
                                60),
-                   AllOf(HasSubstr("rank 1"), Not(HasSubstr("training has ended"))));
+                   AllOf(HasSubstr("rank 1"), Not(HasSubstr("training has ended"))), 128 + SIGKILL);
   }
 }
 
