@@ -194,8 +194,8 @@ constexpr Animal kSharders[] = {
     {"sharders", "loops_in_propose", "TIMED OUT sharder.arguments, bad.sharder: propose, table of 16 rows x ",
      "--timeout 1"},
     {"sharders", "says_nothing",
-     "FAILED sharder.arguments, bad.sharder: propose failed with TSR_INTERNAL and an empty message [abi/base.h, "
-     "tsr_error]"},
+     "FAILED sharder.arguments, bad.sharder: propose for a table of 16 rows x 12 columns on 4 ranks, 1 a host failed "
+     "with TSR_INTERNAL and an empty message [abi/base.h, tsr_error]"},
     {"sharders", "ignores_flags",
      "FAILED sharder.flags, bad.sharder: propose with an unknown flag in tsr_table that must be understood succeeded, "
      "but must be refused [abi/base.h, flags]"},

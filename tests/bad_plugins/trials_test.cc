@@ -31,6 +31,7 @@ class Trials : public testing::Test {
   void SetUp() override {
     ::chmod(dir_.c_str(), 0755);
     cache_in(dir_ / "cache");
+    std::ofstream{dir_ / "counts"};  // nothing is counted yet
     ::setenv("BAD_PLUGINS_COUNTS", (dir_ / "counts").c_str(), 1);
   }
   void TearDown() override {

@@ -65,7 +65,7 @@ TEST_P(Under, AKilledRankEndsTheJobAndIsNamed) {
 }
 
 TEST_P(Under, ARankThatNeverComesIsNotWaitedForLongerThanTheDeadline) {
-  expect_refused(suite(3, {"--absent=2"}), testing::AllOf(HasSubstr(GetParam().backend + ": "), HasSubstr("2 s")));
+  expect_refused(suite(3, {"--absent=2"}), testing::AllOf(HasSubstr(GetParam().backend + ": "), HasSubstr("2 s")), 1);
 }
 
 // The bench's only line with a time; the closing lines are about the run.
@@ -127,7 +127,7 @@ TEST_P(Under, ARankWithAnotherJobEndsAll) {
   const std::string unlike =
       "R=${RANK-$OMPI_COMM_WORLD_RANK}; exec \"$0\" train --config \"$1\" "
       "$([ $R = 1 ] && echo --set data.reader=prepared --set data.path=/nowhere)";
-  expect_refused(run(2, {"/bin/sh", "-c", unlike, tessera_path(), config}), HasSubstr("rank 1"));
+  expect_refused(run(2, {"/bin/sh", "-c", unlike, tessera_path(), config}), HasSubstr("rank 1"), 1);
 }
 
 TEST(Launch, RefusesWhatIsNoNumber) {
@@ -146,7 +146,7 @@ TEST(Mpi, RanksThatCutMessagesDifferentlyAreTold) {
                                                           "$((100000 + 1000000 * OMPI_COMM_WORLD_RANK))}\"",
                                                           TESSERA_SUITE},
                   60),
-      HasSubstr("mpi: damaged data from rank 0 during broadcast"));
+      HasSubstr("mpi: damaged data from rank 0 during broadcast"), 1);
 }
 
 #ifdef TESSERA_SLOW_FINALIZE
@@ -168,7 +168,7 @@ TEST(Mpi, ARankThatTookLongToFinaliseStaysForAMoment) {
 
 TEST(Mpi, WithoutALauncherIsRefusedWithASentence) {
   expect_refused(run_program({TESSERA_SUITE, "--backend=mpi"}, 60),
-                 HasSubstr("was not started as a rank of an MPI job"));
+                 HasSubstr("was not started as a rank of an MPI job"), 1);
 }
 
 TEST(Mpi, RanksThatAnotherLauncherCountsAreRefused) {
@@ -178,7 +178,7 @@ TEST(Mpi, RanksThatAnotherLauncherCountsAreRefused) {
                                            "exec \"$0\" --backend=mpi",
                                            TESSERA_SUITE},
                              60),
-                 HasSubstr("but MPI says rank"));
+                 HasSubstr("but MPI says rank"), 1);
 }
 
 // Ranks that a rank of an MPI job starts by itself are not ranks of that job.
