@@ -101,9 +101,9 @@ TEST_F(Prediction, CalibrationIsAFileThatPlansAndJobsTake) {
   EXPECT_THAT(report.at("plan_versus_actual").at("figures").get<std::string>(), HasSubstr("measured"));
 
   expect_refused({"plan", "--config", path(), "--world-size", "4", "--local-world-size", "2", "--topology", file},
-                 HasSubstr("no figures of exchanges between hosts; for 2 hosts start tessera calibrate"));
+                 HasSubstr("no figures of exchanges between hosts; for 2 hosts start tessera calibrate"), 1);
   expect_refused({"plan", "--config", path(), "--compute-device", "cuda", "--topology", file},
-                 HasSubstr("was measured on cpu but the plan is for cuda"));
+                 HasSubstr("was measured on cpu but the plan is for cuda"), 1);
 }
 
 TEST_F(Prediction, WrongInputGetsASentence) {
