@@ -60,7 +60,7 @@ _ABSENT = {
 }
 _REASONS = {name: instead for names, instead in _ABSENT.values() for name in names.split()}
 
-# By subpackage of TorchRec: the alternative to its modules that tessera.torch lacks.
+# This maps a subpackage of TorchRec that tessera.torch lacks to what users can take instead.
 _ABSENT_MODULES = {
     "metrics": "take TorchRec's own, such as torchrec.metrics.metric_module.RecMetricModule; tessera.train "
     "has the metrics of docs/training.md",
