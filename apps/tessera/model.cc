@@ -38,6 +38,15 @@ std::string list(const std::vector<T>& items) {
   return out;
 }
 
+void check_action(const std::string& action) {
+  constexpr const char* kActions =
+      "tessera model inspect DIR, export DIR --onnx FILE, import --onnx FILE --save DIR, importance DIR --data FILE "
+      "and new NAME";
+  if (action != "inspect" && action != "new")
+    throw UsageError(action.empty() ? str_cat("an action is needed: there are ", kActions)
+                                    : str_cat('"', action, "\" is not known; there are ", kActions));
+}
+
 bool parse_model_arguments(const std::vector<std::string>& args, ModelArguments* out) {
   Options options(
       "model",
@@ -54,13 +63,10 @@ bool parse_model_arguments(const std::vector<std::string>& args, ModelArguments*
   add("json", po::bool_switch(&out->as_json), "print one JSON object");
   options.argument("action", po::value(&out->action));
   options.argument("directory", po::value(&out->directory));
+  // An action with a misspelt name is named, not the options that it has.
+  if (!args.empty() && !args[0].starts_with('-')) check_action(args[0]);
   if (!parse_options(args, options)) return false;
-  constexpr const char* kActions =
-      "tessera model inspect DIR, export DIR --onnx FILE, import --onnx FILE --save DIR, importance DIR --data FILE "
-      "and new NAME";
-  if (out->action != "inspect" && out->action != "new")
-    throw UsageError(out->action.empty() ? str_cat("an action is needed: there are ", kActions)
-                                         : str_cat('"', out->action, "\" is not known; there are ", kActions));
+  check_action(out->action);
   if (out->directory.empty())
     throw UsageError(
         out->action == "new"

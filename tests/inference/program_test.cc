@@ -274,6 +274,8 @@ TEST_F(ModelProgram, WrongUseIsSaidInASentence) {
   expect_refused({"quantize"}, 2, HasSubstr("--load CHECKPOINT and --save MODEL are needed"));
   expect_refused(quantizing({"--load", path("nowhere"), "--save", new_model}), 2, HasSubstr("no checkpoint at"));
   expect_refused(quantizing({"--load", checkpoint_, "--save", path("there")}), 2, HasSubstr("there exists"));
+  expect_refused(quantizing({"--load", path("there"), "--save", new_model}), 2,
+                 HasSubstr("is a packed model: give the checkpoint that it was packed from"));
   expect_refused(quantizing({"--load", checkpoint_, "--save", new_model, "--weights", "int7"}), 2,
                  AllOf(HasSubstr("int7"), HasSubstr("int8")));
   expect_refused(quantizing({"--load", checkpoint_, "--save", new_model, "--table", "movie=int4"}), 2,
@@ -289,6 +291,7 @@ TEST_F(ModelProgram, WrongUseIsSaidInASentence) {
   EXPECT_FALSE(fs::exists(new_model));
 
   expect_refused({"model"}, 2, HasSubstr("tessera model inspect DIR"));
+  expect_refused({"model", "exprt", path("there"), "--onnx", path("x.onnx")}, 2, HasSubstr("\"exprt\" is not known"));
   expect_refused({"model", "inspect", path("nowhere")}, 2,
                  HasSubstr("nowhere is not there: tessera model inspect takes"));
   expect_refused({"predict", "--model", path("there")}, 2, HasSubstr("--data FILE"));

@@ -275,6 +275,9 @@ TEST(Config, RangesAndChoices) {
 
 TEST(Config, NotToml) {
   EXPECT_THAT(error_of("[job]\nseed = = 1\n"), HasSubstr("job.toml:2: not valid TOML: "));
+  EXPECT_THAT(error_of("[job]\nseed = = 1\n"), testing::Not(HasSubstr("tessera data describe")));
+  EXPECT_THAT(test::refusal([&] { parse_config("click,user\n1,2\n", "clicks.csv", {}); }),
+              HasSubstr("`tessera data describe`"));
   EXPECT_THROW(load_config("/nonexistent/job.toml"), Error);
 }
 

@@ -8,6 +8,7 @@
 
 #include "checkpoint/directory.h"
 #include "config/json.h"
+#include "inference/manifest.h"
 
 namespace tessera::inference {
 namespace {
@@ -37,6 +38,8 @@ FloatTensors::FloatTensors(const std::string& path) : path_(path) {
     add_file(path + "/" + checkpoint::kModelFile);
   } else if (exists(path + "/" + kTorchFile)) {
     add_file(path + "/" + kTorchFile);  // throws an error that says what to do
+  } else if (exists(path + "/" + kManifestFile)) {
+    fail(Code::kInvalidArgument, path, " is a packed model: give the checkpoint that it was packed from");
   } else {
     fail(Code::kNotFound, "there is no checkpoint at ", path, ": it is not a safetensors file and has neither ",
          checkpoint::kManifestFile, " nor ", checkpoint::kModelFile, " nor ",
