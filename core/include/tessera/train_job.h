@@ -267,6 +267,7 @@ struct TrainResult {
   std::vector<TrainValidation> validations;
   // The best model's checkpoint if it could not be written. options.save_best then has an older one, or none.
   std::optional<TrainSave> unsaved_best;
+  int64_t lost_log_lines = 0;  // of report.metrics and report.tensorboard, because writing failed
 };
 
 // Used by one thread. Everything that is not const is collective.

@@ -16,7 +16,7 @@ class EventFile {
   explicit EventFile(const std::string& directory);
 
   void add(const std::string& tag, int64_t step, double value);
-  void flush() { out_.flush(); }
+  bool flush() { return static_cast<bool>(out_.flush()); }  // false: the file has not all events
 
  private:
   void write(const std::string& event);

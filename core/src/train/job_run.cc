@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "distributed/stopwatch.h"
-#include "modules/graph_json.h"
 #include "train/job_model.h"
+#include "train/saved_model.h"
 #include "train/start_up.h"
 #include "train/trace_file.h"
 
@@ -16,19 +16,6 @@ using json = nlohmann::ordered_json;
 
 constexpr int64_t kSampleEvery = 50;    // in one of n steps, tables are timed one by one
 constexpr size_t kKeptLosses = 100000;  // for jobs without an end
-
-// The model's description for tessera quantize.
-json described(const JobSetup& job) {
-  json tables = json::array();
-  for (const EmbeddingBagConfig& t : embedding_configs(job.data.tables))
-    tables.push_back({{"name", t.name}, {"features", t.feature_names}, {"pooling", to_string(t.pooling)}});
-  json model = {{"type", job.config.model.type},
-                {"bounds_check", job.data.tables.front().bounds_check},
-                {"tables", std::move(tables)}};
-  if (is_weighted(job.data.data.columns)) model["is_weighted"] = true;
-  if (job.config.model.type == kGraphType) model["graph"] = to_json(job.trainer().graph());
-  return model;
-}
 
 }  // namespace
 
@@ -101,7 +88,7 @@ RunResult JobRun::run() {
   trained.steps_done = loop_->steps_done();
   trained.ended_early = ended_early_;
   trained.stopped = (loop_->stopped() || (arriving_ && arriving_->stopped())) && !ended_early_;
-  trained.model_step = step();
+  trained.model_step = trained.steps_done == 0 ? job_.model_step.value_or(step()) : step();
   if (job_.scores) out_.least = job_.scores->least();
   save_at_end();
   out_.losses = loop_->losses();
@@ -110,6 +97,7 @@ RunResult JobRun::run() {
   out_.read_s = loop_->read_s();
   out_.waited_s = loop_->waited_s();
   if (arriving_) out_.arrived = arriving_->arrived();
+  if (log_) out_.trained.lost_log_lines = log_->lost();
   if (checkpoints_) out_.checkpoints = checkpoints_->counts();
   if (publisher_) out_.publications = publisher_->counts();
   return std::move(out_);
@@ -134,7 +122,11 @@ void JobRun::save_at_end() {
 std::string JobRun::progress() {
   loop_->check_losses();  // a diverged model is not saved
   trainer_.settle();
-  SavedRun run{.step = step(), .data = job_.fingerprint, .model = described(job_), .encoding = job_.data.data.encoding};
+  SavedRun run{.step = step(),
+               .data = job_.fingerprint,
+               .model = model_description(job_.config, job_.data, trainer_.graph()),
+               .encoding = job_.data.data.encoding};
+  if (const int64_t restored = out_.trained.model_step; restored > 0 && restored != step()) run.model_step = restored;
   if (arriving_) run.arrived = arriving_->position();
   if (job_.scores && std::isfinite(job_.scores->least()))
     run.scores = {job_.start.monitor, job_.scores->least(), job_.scores->since_best()};

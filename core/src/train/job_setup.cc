@@ -18,6 +18,7 @@
 #include "train/observed_inputs.h"
 #include "train/same_data.h"
 #include "train/same_job.h"
+#include "train/saved_model.h"
 #include "train/sorted_rows.h"
 #include "train/start_rows.h"
 #include "train/start_vectors.h"
@@ -280,21 +281,27 @@ struct Continued {
   std::vector<std::string> passed_over = {};  // TrainStart::passed_over
 };
 
-Continued load_from(const std::string& directory, bool new_data, const json& fingerprint, ModelTrainer& trainer) {
+// Descriptions of the job's data and of its model.
+struct Described {
+  json data, model;
+};
+
+Continued load_from(const std::string& directory, bool new_data, const Described& job, ModelTrainer& trainer) {
   const std::string progress = load_checkpoint(directory, trainer.parallel(), trainer.dense_optimizer());
+  check_same_model(saved_model(progress), job.model, directory);
   if (new_data) return {directory};
   SavedRun run = SavedRun::from_progress(progress, directory);
-  run.check_same_data(fingerprint, directory);
+  run.check_same_data(job.data, directory);
   return {directory, std::move(run)};
 }
 
-Continued load(const TrainJobOptions& options, const SaveDirectories& directories, const json& fingerprint,
+Continued load(const TrainJobOptions& options, const SaveDirectories& directories, const Described& job,
                ModelTrainer& trainer) {
   Continued out;
   std::vector<std::string> passed_over = directories.passed_over();
   for (const std::string& checkpoint : directories.resumable()) {
     try {
-      out = load_from(checkpoint, false, fingerprint, trainer);
+      out = load_from(checkpoint, false, job, trainer);
       break;
     } catch (const Error& e) {
       if (e.code() != Code::kDataLoss) throw;
@@ -304,8 +311,7 @@ Continued load(const TrainJobOptions& options, const SaveDirectories& directorie
     }
   }
   if (out.loaded.empty()) directories.refuse_to_begin_anew(passed_over);
-  if (out.loaded.empty() && !options.load.empty())
-    out = load_from(options.load, options.new_data, fingerprint, trainer);
+  if (out.loaded.empty() && !options.load.empty()) out = load_from(options.load, options.new_data, job, trainer);
   out.passed_over = std::move(passed_over);
   return out;
 }
@@ -390,13 +396,16 @@ JobSetup set_up_job(const Runtime& runtime, const Config& given, const TrainJobO
   JobModel model = make_model(runtime, config, options.device, data, group);
   json fingerprint = data_fingerprint(config, data.data);
 
-  Continued continued = load(options, directories, fingerprint, *model.trainer);
+  const Described described{fingerprint, model_description(config, data, model.trainer->graph())};
+  Continued continued = load(options, directories, described, *model.trainer);
   TrainStart start{.loaded = std::move(continued.loaded), .passed_over = std::move(continued.passed_over)};
   if (start.loaded.empty()) start.notes = set_start_weights(options, data, *model.trainer);
   std::string arrived;
+  std::optional<int64_t> model_step;
   if (continued.run) {
     start.first_step = continued.run->step;
     arrived = continued.run->arrived;
+    model_step = continued.run->model_step;
     const std::optional<SavedRun::Scores>& saved = continued.run->scores;
     if (scores && saved && saved->monitor == scores->monitor()) scores->go_on(saved->least, saved->since_best);
   }
@@ -425,6 +434,7 @@ JobSetup set_up_job(const Runtime& runtime, const Config& given, const TrainJobO
           .model = std::move(model),
           .fingerprint = std::move(fingerprint),
           .arrived = std::move(arrived),
+          .model_step = model_step,
           .start = std::move(start),
           .steps = steps,
           .per_epoch = per_epoch,

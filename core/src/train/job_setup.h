@@ -48,6 +48,7 @@ struct JobSetup {
   JobModel model;
   nlohmann::ordered_json fingerprint;  // of the data
   std::string arrived;                 // position in the arriving rows to continue from
+  std::optional<int64_t> model_step;   // SavedRun::model_step of the checkpoint to continue from
   TrainStart start;
   int64_t steps = 0, per_epoch = 0;  // in all, or kNoEnd
   LearningRateSchedule table_rates, dense_rates;

@@ -26,11 +26,15 @@ class MetricsLog {
 
   void add(const TrainProgress& progress);
   void add(const TrainValidation& validation);
+  int64_t lost() const { return lost_; }  // lines, and events of TensorBoard, that could not be written
 
  private:
   void write(const nlohmann::ordered_json& line);
+  void flush_events();
 
   std::ofstream lines_;
+  std::string path_;  // of lines_
+  int64_t lost_ = 0;
   std::unique_ptr<EventFile> events_;
   const Stopwatch watch_;
 };

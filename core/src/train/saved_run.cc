@@ -45,8 +45,8 @@ json parsed(const std::string& progress) {
   }
 }
 
-std::optional<int64_t> step_of(const json& progress) {
-  const auto step = progress.is_object() ? progress.find("step") : progress.end();
+std::optional<int64_t> step_of(const json& progress, const char* key = "step") {
+  const auto step = progress.is_object() ? progress.find(key) : progress.end();
   if (step == progress.end() || !step->is_number_unsigned() || step->get<uint64_t>() > kMostSteps) return {};
   return step->get<int64_t>();
 }
@@ -97,6 +97,11 @@ std::string other_test_part(const std::string& trained_on, const Config& config,
 
 std::optional<int64_t> saved_step(const std::string& progress) { return step_of(parsed(progress)); }
 
+json saved_model(const std::string& progress) {
+  const json j = parsed(progress);
+  return j.is_object() ? j.value("model", json()) : json();
+}
+
 SavedRun SavedRun::from_progress(const std::string& progress, const std::string& path) {
   const json j = parsed(progress);
   const std::optional<int64_t> step = step_of(j);
@@ -106,6 +111,7 @@ SavedRun SavedRun::from_progress(const std::string& progress, const std::string&
          " does not say at which step of which data it was saved: tessera train did not write it");
   }
   SavedRun out{*step, *data};
+  out.model_step = step_of(j, "model_step");
   if (const auto v = j.find("validation"); v != j.end() && v->is_object()) {
     const json monitor = v->value("monitor", json()), least = v->value("least", json()),
                since = v->value("since_best", json());
@@ -118,6 +124,7 @@ SavedRun SavedRun::from_progress(const std::string& progress, const std::string&
 
 std::string SavedRun::text() const {
   json out = {{"step", step}, {"model", model}, {"data", data}};
+  if (model_step) out["model_step"] = *model_step;
   if (!encoding.empty()) out["encoding"] = config::parse_json(encoding, {"the data's encoding"});
   if (!arrived.empty()) out["arrived"] = config::parse_json(arrived, {"the reader's position"});
   if (scores)

@@ -15,6 +15,9 @@ namespace tessera {
 // sizes, and a hash of some samples.
 nlohmann::ordered_json data_fingerprint(const Config& config, const Dataset& data);
 
+// The model_description() in the result of load_checkpoint(); null: it has none.
+nlohmann::ordered_json saved_model(const std::string& progress);
+
 struct SavedRun {
   // State of the run's validations.
   struct Scores {
@@ -25,7 +28,8 @@ struct SavedRun {
   int64_t step = 0;                             // steps done
   nlohmann::ordered_json data;                  // data_fingerprint()'s; earlier versions stored less of it
   std::optional<Scores> scores = std::nullopt;  // unset: the run has not validated
-  std::string arrived = {};                     // position in the arriving rows; empty: the run read files
+  std::optional<int64_t> model_step = {};  // the step of the weights, if validation.restore_best took an earlier one
+  std::string arrived = {};                // position in the arriving rows; empty: the run read files
   // For tessera quantize, because tensors do not tell it; only set for text().
   nlohmann::ordered_json model = {};
   std::string encoding = {};  // Dataset::encoding
