@@ -40,11 +40,14 @@ class Wide {
   std::vector<double> scores_, predictions_, labels_, weights_;
 };
 
-// Calls body(samples of one key) for each key.
+// Calls body(samples of one key) for each key. Samples of weight 0 do not count, so they take no place among others.
 template <class Body>
 void for_each_group(const Wide& all, const std::vector<int64_t>& keys, const Body& body) {
-  std::vector<size_t> order(keys.size());
-  std::iota(order.begin(), order.end(), size_t{0});
+  const std::span<const double> weights = all.samples().weights;
+  std::vector<size_t> order;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (weights[i] != 0) order.push_back(i);
+  }
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return keys[a] < keys[b]; });
   for (size_t begin = 0; begin < order.size();) {
     size_t end = begin + 1;

@@ -24,11 +24,11 @@ MetricValues of(const std::vector<float>& logits, const std::vector<float>& labe
 
 // The k-th sample belongs to group keys[k].
 double of_groups(const std::string& name, const std::vector<float>& scores, const std::vector<float>& labels,
-                 const std::vector<int64_t>& keys) {
+                 const std::vector<int64_t>& keys, const std::vector<float>& weights = {}) {
   MetricSet set({name});
   const auto columns = KeyedJaggedTensor::from_lengths_sync({"user"}, Tensor::from(keys),
                                                             Tensor::from(std::vector<int32_t>(keys.size(), 1)));
-  set.add(Tensor::from(scores), Tensor::from(labels), &columns);
+  set.add(Tensor::from(scores), Tensor::from(labels), &columns, weights.empty() ? Tensor() : Tensor::from(weights));
   return set.values()[name];
 }
 
@@ -239,6 +239,17 @@ TEST(Metrics, OverGroups) {
   EXPECT_DOUBLE_EQ(of_groups("hit_rate?k=1&key=user", {3, 2, 1, 1, 2, 1, 2}, {1, 1, 0, 1, 0, 1, 1}, users), 2.0 / 3);
   // A user without positives is not counted as a group.
   EXPECT_DOUBLE_EQ(of_groups("hit_rate?k=1&key=user", {1, 2, 1}, {0, 1, 0}, {1, 1, 2}), 1);
+}
+
+TEST(Metrics, SamplesOfWeightZeroTakeNoPlaceInAGroup) {
+  const std::vector<float> scores = {9, 3, 2, 1, 5, 4}, labels = {1, 0, 1, 0, 0, 1}, weights = {0, 1, 1, 1, 1, 0};
+  const std::vector<int64_t> users = {1, 1, 1, 1, 2, 2};
+  for (const char* name : {"gauc", "ndcg?k=1", "ndcg", "recall_at_k?k=1", "recall_at_k?k=2", "hit_rate?k=1"}) {
+    const std::string metric = str_cat(name, std::string(name).find('?') == std::string::npos ? "?" : "&", "key=user");
+    EXPECT_DOUBLE_EQ(of_groups(metric, scores, labels, users, weights),
+                     of_groups(metric, {3, 2, 1, 5}, {0, 1, 0, 0}, {1, 1, 1, 2}))
+        << metric;
+  }
 }
 
 // With stars as labels, the better of two is in the second place. Labels below 0 gain nothing.
