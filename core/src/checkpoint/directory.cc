@@ -102,12 +102,16 @@ void remove_files(const std::string& directory) {
 }
 
 // Best effort, because the checkpoint that replaces it is already safe. A directory stays if it has foreign files, if
-// somebody reads it, or if neither can be told.
+// somebody reads it, or if neither can be told. Of a symbolic link only the link goes, because its target is elsewhere.
 void remove_checkpoint(const std::string& path) {
+  std::error_code ignored;
+  if (fs::is_symlink(path, ignored)) {
+    fs::remove(path, ignored);
+    return;
+  }
   const Descriptor lock(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (lock.get() < 0 || (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)) return;
   remove_files(path);
-  std::error_code ignored;
   fs::remove(path, ignored);
 }
 

@@ -287,6 +287,17 @@ TEST(StagedCheckpoint, FollowsALink) {
   EXPECT_EQ(newest(dir.file("real")), "new");
 }
 
+// Somebody moved a checkpoint to another disk and left a link.
+TEST(StagedCheckpoint, RemovesTheLinkToAnOldOneAndNotItsTarget) {
+  const TestDirectory dir;
+  save(dir.file("c"), "old");
+  fs::rename(dir.file("c/save-1"), dir.file("archive"));
+  fs::create_directory_symlink(dir.file("archive"), dir.file("c/save-1"));
+  for (const char* text : {"second", "third"}) save(dir.file("c"), text);
+  EXPECT_THAT(names(dir.file("c")), ElementsAre("save-2", "save-3"));
+  EXPECT_EQ(content(dir.file("archive")), "old");
+}
+
 TEST(StagedCheckpoint, LooksForRoom) {
   const TestDirectory dir;
   save(dir.file("c"), "old");
