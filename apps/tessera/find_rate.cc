@@ -32,6 +32,29 @@ double rising_factor(const TrainProgress& p, const std::string& of) {
   return of == "dense" ? p.dense_rate : p.table_rate;
 }
 
+// Fails if the suggestion would not reach all that the run trains.
+void require_shared_rates(const Config& config, const std::string& of) {
+  const auto refuse = [&](const char* what, const std::string& name, const char* why) {
+    throw UsageError(str_cat("--find-rate ", of, ": the ", what, " \"", name, "\" ", why,
+                             ", so a rate for all would not be its own: leave that out while you look for a rate"));
+  };
+  if (of != "dense") {
+    for (const TableConfig& t : config.tables) {
+      if (!(t.optimizer == config.table_defaults.optimizer)) refuse("table", t.name, "has an optimizer of its own");
+    }
+  }
+  if (of != "tables") {
+    for (const LayerConfig& l : config.layers) {
+      if (l.optimizer.json != PartOptions().json) refuse("layer", l.name, "has an optimizer of its own");
+    }
+  }
+  const auto frozen = [](const auto& entries) {
+    return !entries.empty() && std::none_of(entries.begin(), entries.end(), [](const auto& e) { return e.trainable; });
+  };
+  if ((of == "tables" && frozen(config.tables)) || (of == "dense" && frozen(config.layers)))
+    throw UsageError(str_cat("--find-rate ", of, ": all of them have trainable = false, so no rate changes the loss"));
+}
+
 // The losses of a run over `steps` batches whose rates (`of`: tables, dense or all) rise from kLeast to kMost times
 // those of the config. `rate` is the rate at factor 1.
 std::vector<RateLoss> rising(const Config& config, const std::string& of, double rate, int64_t steps) {
@@ -81,7 +104,9 @@ int find_rate(Config config, const std::string& of, int64_t steps) {
   if (of != "all" && of != "tables" && of != "dense")
     throw UsageError("--find-rate " + of + ": it takes all, tables or dense");
   if (steps < 30) throw UsageError("--find-rate needs 30 steps or more, to see the loss fall and rise");
+  steps *= config.job.accumulate;  // an update is a step of the search
   if (config.data.epochs < 1) throw UsageError("--find-rate trains, but data.epochs is 0");
+  require_shared_rates(config, of);
   const double dense = config.dense_optimizer.learning_rate, tables = rate_of_tables(config);
   if (of != "dense" && !(tables > 0))
     throw UsageError("--find-rate " + of + ": table_defaults.optimizer has no learning_rate above 0 to start from");

@@ -109,6 +109,8 @@ TEST(Help, UnknownOptionsAndSurplusWordsAreNamed) {
   };
   EXPECT_THAT(said("train --confg job.toml"),
               HasSubstr("there is no option --confg; the nearest is --config: see tessera train --help"));
+  EXPECT_THAT(said("train --config job.toml --save ''"),
+              HasSubstr("--save has an empty value: give DIR, or leave the option out"));
   EXPECT_THAT(said("predict models/films"),
               HasSubstr("\"models/films\" is one argument too many: see tessera predict --help"));
   EXPECT_THAT(said("launch -n 1 --restart-pause 1 -- true"), HasSubstr("--restart-pause has no effect without"));

@@ -72,14 +72,18 @@ std::string nearest_option(const std::string& name, const po::options_descriptio
   return sdk::nearest_name(name, names);
 }
 
-// Only readers of data open URLs: to all else one would be the name of a local folder, such as "s3:".
-void refuse_urls(const po::options_description& known, const po::parsed_options& parsed) {
+// Refuses an empty value, which a variable of a script that is not set gives, and URLs. Only readers of data open URLs:
+// to all else one would be the name of a local folder, such as "s3:".
+void check_values(const po::options_description& known, const po::parsed_options& parsed) {
   for (const po::option& given : parsed.options) {
     const po::option_description* const option = known.find_nothrow(given.string_key, false);
     const std::string what = option ? option->format_parameter() : "";
     const bool path = std::any_of(std::begin(kPathWords), std::end(kPathWords),
                                   [&](const char* word) { return what.starts_with(word); });
     for (const std::string& value : given.value) {
+      if (option && value.empty())
+        throw UsageError(str_cat("--", given.string_key, " has an empty value: give ",
+                                 what.empty() || what == "arg" ? "one" : what, ", or leave the option out"));
       if (path && given.string_key != "data" && sdk::is_url(value))
         throw UsageError(str_cat("--", given.string_key, " takes a path on this machine, not ", value,
                                  ": `tessera copy` brings files here and takes them to a store"));
@@ -136,7 +140,7 @@ std::optional<po::variables_map> parse_options(const std::vector<std::string>& a
             .positional(positions)
             .style(po::command_line_style::default_style & ~po::command_line_style::allow_guessing)
             .run();
-    refuse_urls(options, parsed);
+    check_values(options, parsed);
     po::store(parsed, given);
     if (given.contains("help") || given.contains("man")) {
       std::cout << (given.contains("man") ? options.manual() : options.help());

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <thread>
@@ -157,11 +158,19 @@ std::string plan_in_short(const ShardingPlan& plan) {
   return str_cat(out, " on ", plan.world_size, plan.world_size == 1 ? " rank" : " ranks");
 }
 
+// An earlier report stays until the new one is whole. A device or a pipe is written to directly.
 void write_report(const std::string& path, const RunReport& report) {
-  std::ofstream out(path);
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const bool direct = fs::exists(path, error) && !fs::is_regular_file(path, error);
+  const std::string part = direct ? path : path + ".part";
+  std::ofstream out(part);
   out << to_json(report, 1) << '\n';
   out.close();
-  if (!out) fail(Code::kUnavailable, "cannot write the report to ", path);
+  if (out && !direct) fs::rename(part, path, error);
+  if (out && !error) return;
+  if (!direct) fs::remove(part, error);
+  fail(Code::kUnavailable, "cannot write the report to ", path, ": is the disk full?");
 }
 
 // Generated data is for trying things out, so its results must not be mistaken for real ones.
@@ -243,6 +252,9 @@ void note_end(Progress& progress, const Shown& job, const TrainResult& run) {
     progress.note(str_cat("ended early, at step ", job.start.first_step + run.steps_done, ": the last ", patience,
                           " validations were no better by ", monitor, none ? ", which was nan in them" : ""));
   }
+  if (run.lost_log_lines > 0)
+    progress.note(str_cat("tessera: warning: ", run.lost_log_lines,
+                          " lines of report.metrics or report.tensorboard could not be written; is the disk full?"));
   const std::string& save_best = job.options.save_best;
   if (!all.empty() && std::all_of(all.begin(), all.end(), is_nan))
     progress.note(str_cat("tessera: warning: ", monitor, " was nan in every validation, so none was the best",
@@ -460,6 +472,8 @@ int train_command(const std::vector<std::string>& args) {
        {"--trace", a.job.trace},
        {"--html", a.html}},
       {{a.config, config.data.path, test_file(config.data), config.planner.plan, config.planner.topology}, {}});
+  if (!config.report.json.empty()) check_writable(config.report.json, "report.json");
+  if (!a.job.trace.empty()) check_writable(a.job.trace, "--trace");
   if (!a.html.empty()) check_page(a.html);
   check_folds(config, a.job, !a.html.empty() ? "--html" : !a.metrics.empty() ? "--metrics" : nullptr);
   if (a.nproc > 0 && where.source != "single" && a.nproc != where.world_size) {

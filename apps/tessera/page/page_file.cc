@@ -52,7 +52,7 @@ void check_writable(const std::string& path, const char* option) {
   std::error_code error;
   const fs::path folder = fs::path(path).has_parent_path() ? fs::path(path).parent_path() : ".";
   const bool exists = fs::exists(path, error);
-  if (exists ? fs::is_regular_file(path, error) && ::access(path.c_str(), W_OK) == 0
+  if (exists ? !fs::is_directory(path, error) && ::access(path.c_str(), W_OK) == 0
              : fs::is_directory(folder, error) && ::access(folder.c_str(), W_OK) == 0) {
     return;
   }

@@ -22,7 +22,8 @@ toml::table parse_toml(const std::string& text, const std::string& source) {
     return toml::parse(text, source);
   } catch (const toml::parse_error& e) {
     fail(Code::kInvalidArgument, source, ":", e.source().begin.line, ": not valid TOML: ", e.description(),
-         source.ends_with(".toml") ? "" : " (a job is a TOML file; `tessera data describe` writes one for a file of data)");
+         source.ends_with(".toml") ? ""
+                                   : " (a job is a TOML file; `tessera data describe` writes one for a file of data)");
   }
 }
 

@@ -161,6 +161,19 @@ TEST(Effects, OfKeysThatNeedAnother) {
   EXPECT_EQ(error_of("[metrics]\nwindow = 50\ntraining = \"ne\"\n"), "no error");
 }
 
+TEST(Effects, OfWhatIsFrozenOrPlanned) {
+  const std::string tables = "[[table]]\nname = \"a\"\ntrainable = false\n",
+                    layers = "[[layer]]\nname = \"a\"\ntype = \"mlp\"\ntrainable = false\n";
+  EXPECT_THAT(error_of("[schedule]\ntables = \"cosine\"\n" + tables),
+              HasSubstr("schedule.tables has no effect: every [[table]] has trainable = false"));
+  EXPECT_THAT(error_of("[schedule]\ndense = \"cosine\"\n" + layers), HasSubstr("schedule.dense has no effect"));
+  EXPECT_THAT(error_of("[dense_optimizer]\nlearning_rate = 0.1\n" + layers),
+              HasSubstr("dense_optimizer.learning_rate has no effect: every [[layer]] has trainable = false"));
+  EXPECT_THAT(error_of("[job]\nema = 0.9\n" + layers), HasSubstr("job.ema has no effect"));
+  EXPECT_THAT(error_of("[planner]\nplan = \"p.json\"\nsearch = \"torchrec\"\n"),
+              HasSubstr("planner.search has no effect: planner.plan is a plan"));
+}
+
 TEST(Effects, OfHistories) {
   const std::string data = "[data]\npath = \"a.csv\"\n";
   EXPECT_THAT(error_of(data + "[history]\nlength = 20\n"),

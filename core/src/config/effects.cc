@@ -102,18 +102,46 @@ std::string of_table_defaults(const Config& config, std::string_view key) {
   return "every [[table]] has its own: leave it out, or change those";
 }
 
+std::string of_planner(const Config& config, std::string_view key) {
+  if ((key == "search" || key == "time_limit_s") && !config.planner.plan.empty())
+    return "planner.plan is a plan, so none is searched: leave one of them out";
+  return {};
+}
+
+template <class Entries>
+bool all_frozen(const Entries& entries) {
+  return !entries.empty() && std::none_of(entries.begin(), entries.end(), [](const auto& e) { return e.trainable; });
+}
+
+std::string of_schedule(const Config& config, std::string_view key) {
+  const bool tables = key == "tables";
+  if (tables ? all_frozen(config.tables) : all_frozen(config.layers))
+    return str_cat("every [[", tables ? "table" : "layer", "]] has trainable = false: leave it out");
+  return {};
+}
+
+std::string of_dense_optimizer(const Config& config, std::string_view) { return of_schedule(config, "dense"); }
+
+std::string of_job(const Config& config, std::string_view key) {
+  return key == "ema" ? of_schedule(config, "dense") : std::string();
+}
+
 struct EffectRule {
   std::string_view section;
   std::string (*missing)(const Config& config, std::string_view key);
   std::string_view switched;  // the key that switches the section off; empty: none
 };
-constexpr std::array<EffectRule, 6> kRules = {{
+constexpr std::array<EffectRule, 10> kRules = {{
     {"data", of_data, ""},
     {"model", of_model, ""},
     {"validation", of_validation, "validation.fraction"},
     {"history", of_history, ""},
     {"metrics", of_metrics, "metrics.training"},
     {"table_defaults", of_table_defaults, ""},
+    {"planner", of_planner, ""},
+    {"schedule", of_schedule, ""},
+    {"dense_optimizer", of_dense_optimizer, ""},
+    {"job", of_job, ""},
 }};
 
 bool is_off(bool value) { return !value; }

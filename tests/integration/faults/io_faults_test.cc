@@ -85,6 +85,8 @@ TEST(IoFaultsOfALog, TakeNoLineThatComesLater) {
     int whole = 0;
     for (const std::string& line : lines_of(contents(log))) whole += line.starts_with('{') && line.ends_with('}');
     EXPECT_GE(whole, has_struck(done.output) ? 3 : 4) << contents(log);
+    EXPECT_EQ(whole, std::ssize(lines_of(contents(log)))) << "no piece of a line stays";
+    if (whole < 4) EXPECT_THAT(done.output, HasSubstr("1 lines of report.metrics or report.tensorboard could not"));
     if (!has_struck(done.output)) return;
     ASSERT_LT(call, 50);
   }

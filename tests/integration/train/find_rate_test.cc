@@ -67,6 +67,10 @@ TEST(FindRate, RefusesOptionsOfTrials) {
 TEST(FindRate, RefusesWhatMakesNoSense) {
   const TestDirectory folder;
   const std::string config = folder.write("job.toml", kRateJob);
+  const std::string own =
+      folder.write("own.toml", str_cat(kRateJob, "\n[[table]]\nname = \"c0\"\noptimizer = { name = \"adam\" }\n"));
+  expect_refused({"tune", own, "--find-rate", "tables"},
+                 HasSubstr("the table \"c0\" has an optimizer of its own, so a rate for all would not be its own"));
   expect_refused({"tune", config, "--find-rate", "layers"},
                  HasSubstr("--find-rate layers: it takes all, tables or dense"));
   expect_refused({"tune", config, "--seed", "-1"}, HasSubstr("--seed must be 0 or more"));
