@@ -33,10 +33,21 @@ void warn_of_rows_that_stay(ModelTrainer& trainer, Names& out) {
   }
 }
 
-void warn_of_loss_without_ranks(const StartingJob& job, Names& out) {
-  if (!job.config.comm.lossy.empty() && job.trainer.parallel().group().world_size() == 1)
+void warn_of_loss_without_effect(const StartingJob& job, Names& out) {
+  const ProcessGroup& group = job.trainer.parallel().group();
+  if (!job.config.comm.lossy.empty() && group.world_size() == 1) {
     out.emplace_back(
         "comm.lossy has no effect, because one rank sends nothing: start more with --nproc, or leave it out");
+    return;
+  }
+  constexpr int64_t kRow = 64, kValues = 1024 * kRow;
+  for (const auto& [name, carries] : {std::pair{"rows", Carries::kRows}, {"gradients", Carries::kRowGradients}}) {
+    if (!job.config.comm.loses(name)) continue;
+    if (group.wire_bytes({nullptr, 0, carries, kRow}, DType::kFloat32, kValues) < kValues * size_of(DType::kFloat32))
+      continue;
+    out.push_back(str_cat("comm.lossy has no effect on ", name, ", because the transport ", group.backend(),
+                          " has no codec: take one that has, or leave it out"));
+  }
 }
 
 // Columns that a job uses without a layer: groups of losses and keys of metrics.
@@ -213,7 +224,7 @@ void warn_of_nothing_to_train(const StartingJob& job, Names& out) {
 
 std::vector<std::string> start_warnings(const StartingJob& job) {
   Names out;
-  warn_of_loss_without_ranks(job, out);
+  warn_of_loss_without_effect(job, out);
   warn_of_rows_that_stay(job.trainer, out);
   warn_of_unread_inputs(job, out);
   warn_of_unused_validation(job, out);

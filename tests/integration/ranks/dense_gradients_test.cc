@@ -128,6 +128,10 @@ TEST_F(RoundedJob, LearnsAsWithFloat32) {
 }
 
 TEST_F(RoundedJob, NamesWhatMayBeLost) {
+  EXPECT_THAT(run_tessera(Arguments{"train", "--config", path(), "--nproc", "2"} +
+                          settings({R"(comm.lossy=["rows", "dense_gradients"])"}))
+                  .output,
+              testing::HasSubstr("comm.lossy has no effect on rows, because the transport tcp has no codec"));
   expect_refused(Arguments{"train", "--config", path()} + settings({R"(comm.lossy=["dense"])"}),
                  testing::HasSubstr("dense_gradients"));
 }
