@@ -302,6 +302,30 @@ def refused():
         raise AssertionError("one rank's rows were sent to all")
     except NotImplementedError as error:
         assert "one rank's rows of table r to all ranks" in str(error), error
+    for name in ("Adafactor", "Muon", "LBFGS"):
+        if not hasattr(torch.optim, name):  # an older PyTorch
+            continue
+        parameters = [p for p in plain.parameters() if p.dim() == 2 or name != "Muon"]
+        optimizer = getattr(torch.optim, name)(parameters, lr=0.1)
+        try:
+            optimizer.step(lambda: torch.zeros(()))
+            raise AssertionError(f"{name} took a rank's rows for a whole table")
+        except NotImplementedError as error:
+            assert f"{name} computes over whole parameters, but a rank has only its own rows" in str(error), error
+    torch.optim.LBFGS([torch.nn.Parameter(torch.zeros(2))]).step(lambda: torch.zeros((), requires_grad=True))
+
+    class Own(torch.optim.Optimizer):
+        def step(self):
+            pass
+
+    class OwnAdam(torch.optim.Adam):
+        pass
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for optimizer in (Own(plain.parameters(), {}), Own(plain.parameters(), {}), OwnAdam(plain.parameters())):
+            optimizer.step()
+    assert [str(w.message)[:15] for w in told] == ["if Own computes"], told
     try:
         DistributedDataParallel(model)
         raise AssertionError("DistributedDataParallel took a model that reduces its gradients")

@@ -6,7 +6,8 @@ import copy
 import functools
 import importlib
 import sys
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+import warnings
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
 
 import torch
 import torch.distributed as dist
@@ -14,7 +15,7 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from .._step import Shard
-from ._weights import table_of
+from ._weights import table_of, trained_in_backward
 
 if TYPE_CHECKING:
     from ._embeddings import Embeddings
@@ -264,23 +265,49 @@ def watch_checkpoints(always: bool) -> None:
 _hooks: List[Any] = []
 
 
+# PyTorch's optimizers that update each value from its own gradient and state, so that a shard's rows can be alone.
+_BY_VALUE = {
+    "ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam",
+}  # fmt: skip
+_warned: Set[type] = set()
+
+
 def watch_steps() -> None:
-    """Lets PyTorch's ZeroRedundancyOptimizer refuse parameters that are shards, because it would send one rank's rows
-    to all ranks. DistributedModelParallel calls it."""
+    """Watches the steps of PyTorch's optimizers, because an optimizer may mistake a shard for a whole parameter.
+    DistributedModelParallel calls it."""
     if not _hooks:
-        _hooks.append(register_optimizer_step_pre_hook(_refuse_shards))
+        _hooks.append(register_optimizer_step_pre_hook(_check_shards))
 
 
-def _refuse_shards(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    if type(optimizer).__name__ != "ZeroRedundancyOptimizer":
+def _check_shards(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    """Refuses optimizers that are wrong over the shards of a table, and warns once of those that may be."""
+    kind = type(optimizer)
+    bases = [base for base in kind.__mro__ if base.__module__.split(".")[:2] == ["torch", "optim"]]
+    if bases[0].__name__ in _BY_VALUE or kind.__module__.startswith(("tessera.", "torchrec.")):
+        return
+    zero = kind.__name__ == "ZeroRedundancyOptimizer"
+    if not zero and kind in _warned:
         return
     for parameter in (p for group in optimizer.param_groups for p in group["params"]):
         found = _held_shard(parameter)
-        if found is not None:
+        if found is None or (not zero and trained_in_backward(parameter)):
+            continue
+        if zero:
             raise NotImplementedError(
                 f"ZeroRedundancyOptimizer would send one rank's rows of table {found[1]} to all ranks: give it the "
                 "dense parameters alone, and the tables an optimizer of their own"
             )
+        partly = f"over whole parameters, but a rank has only its own rows of table {found[1]}"
+        if bases[0] is not torch.optim.Optimizer:
+            raise NotImplementedError(
+                f"{kind.__name__} computes {partly}: give the table another optimizer, such as torch.optim.Adam"
+            )
+        _warned.add(kind)
+        return warnings.warn(
+            f"if {kind.__name__} computes norms or means {partly}, so they are wrong: use an optimizer that updates "
+            "each value alone",
+            stacklevel=4,
+        )
 
 
 def load_table(module: Embeddings, table: str, value: Any) -> Optional[str]:
