@@ -436,11 +436,8 @@ int run_rank(Config config, const TrainArguments& a, const RankEnvironment& wher
     }
     const Shown shown{job->start(), config, options};
     if (first) print_start(*job, shown, a.verbose);
-    const TrainStart& start = shown.start;
-    if (start.steps == 0 && !options.max_steps && config.data.epochs > 0 && start.loaded.empty())
-      fail(Code::kInvalidArgument, "there is nothing to train: ", config.data.path, " has no rows to train on");
     if (first && !a.metrics.empty()) {
-      live.emplace(metrics_address(a.metrics), options.save, start.steps.value_or(0));
+      live.emplace(metrics_address(a.metrics), options.save, shown.start.steps.value_or(0));
       std::fprintf(stderr, "metrics: %s\n", live->url().c_str());
     }
     const TrainResult& run = train(*job, shown, *group, live ? &*live : nullptr);

@@ -354,6 +354,11 @@ void require_positives(const Config& config, const Dataset& data) {
   }
 }
 
+void require_rows(const Config& config, const TrainJobOptions& options, const TrainingData& data) {
+  if (data.arriving || data.data.train_rows() > 0 || options.max_steps == 0 || config.data.epochs == 0) return;
+  fail(Code::kInvalidArgument, "there is nothing to train: ", config.data.path, " has no rows to train on");
+}
+
 // Gives a new run the weights that it begins with, other than by `init`. Returns what is to be said of them.
 std::vector<std::string> set_start_weights(const TrainJobOptions& options, const TrainingData& data,
                                            ModelTrainer& trainer) {
@@ -399,6 +404,7 @@ JobSetup set_up_job(const Runtime& runtime, const Config& given, const TrainJobO
   const Described described{fingerprint, model_description(config, data, model.trainer->graph())};
   Continued continued = load(options, directories, described, *model.trainer);
   TrainStart start{.loaded = std::move(continued.loaded), .passed_over = std::move(continued.passed_over)};
+  if (start.loaded.empty()) require_rows(config, options, data);
   if (start.loaded.empty()) start.notes = set_start_weights(options, data, *model.trainer);
   std::string arrived;
   std::optional<int64_t> model_step;

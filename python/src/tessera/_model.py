@@ -123,6 +123,8 @@ class PackedModel:
                 raise
             raise _l.InvalidArgument(f"the data given to predict(): {error}") from error
         out = self._outputs(rows.count)
+        if not rows.pieces and hasattr(data, "__next__"):
+            warnings.warn("the data given to predict() has no rows: an iterator can be read only once", stacklevel=3)
         if rows.count:
             tensors = [Tensor(array) for array in out.values()]
             addresses = (c.c_void_p * len(tensors))(*[tensor.address for tensor in tensors])

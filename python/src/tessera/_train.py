@@ -263,6 +263,13 @@ def train(
         group._call(
             _l.lib.tsr_train, runtime._handle.value, group._handle.value, c.addressof(options), c.addressof(report)
         )
+    except _l.InvalidArgument as error:
+        if data is None or f"{_DATA} has no rows to train on" not in str(error):
+            raise
+        once = ": an iterator can be read only once" if hasattr(data, "__next__") else ""
+        raise _l.InvalidArgument(
+            f"there is nothing to train: the data given to train() has no rows to train on{once}"
+        ) from None
     finally:
         source.forget()  # frees the data, because the component lives as long as the process
         if raised:
