@@ -20,9 +20,9 @@ TABLES = [
 ]
 
 
-def bags(**options):
+def bags(tables=TABLES, **options):
     options.setdefault("optimizer", tessera.Optimizer("exact_sgd", learning_rate=1.0))
-    return tessera.EmbeddingBagCollection(TABLES, **options)
+    return tessera.EmbeddingBagCollection(tables, **options)
 
 
 def filled(tables):
@@ -64,6 +64,24 @@ def test_pools_and_updates(dtype):
     np.testing.assert_array_equal(tables.weight("a"), rows)
     np.testing.assert_allclose(tables.weight("b", 0, 2), [[99.5, 100.5], [101.5, 102.5]])  # half of a bag of two each
     assert tables.steps == 1
+
+
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_a_batch_may_be_overwritten_between_forward_and_backward(is_weighted):
+    def trained(overwrites):
+        table = tessera.EmbeddingBagConfig(6, 4, "a")
+        tables = bags(tables=[table], is_weighted=is_weighted)
+        tables.set_weight("a", np.zeros((6, 4)))
+        arrays = {"values": np.array([1, 2, 3]), "lengths": np.array([2, 1])}
+        if is_weighted:
+            arrays["weights"] = np.array([1, 2, 4], np.float32)
+        step = tables.forward(**arrays)
+        for array in arrays.values() if overwrites else ():
+            array[:] = array[::-1].copy()
+        step.backward(np.arange(8, dtype=np.float32).reshape(2, 4))
+        return tables.weight("a")
+
+    np.testing.assert_array_equal(trained(True), trained(False))
 
 
 def test_offsets_keys_and_lookup():
@@ -389,6 +407,7 @@ class OnADevice:
             lambda t: tessera.pack("nowhere", t, {"layers": [{"name": "l", "width": 1}]}, {}),
         ),
         (ValueError, "lengths or offsets", lambda t: t.forward(IDS)),
+        (ValueError, "some values are masked", lambda t: t.forward(np.ma.array(IDS, mask=IDS == 1), LENGTHS)),
         (ValueError, "complex", lambda t: t.forward(IDS.astype(complex), LENGTHS)),
         (ValueError, "ids are 0 to 5", lambda t: t.forward([6], [1, 0, 0])),
         (ValueError, r"\[2, 8\]", lambda t: t.forward(IDS, LENGTHS).backward(np.ones((8, 2), np.float32))),

@@ -32,6 +32,8 @@ def as_array(value: Any, name: str) -> np.ndarray:
     """Returns a NumPy array, over the same memory if that is in host memory, row-major and needs no conversion."""
     if type(value) is np.ndarray:
         return value if value.flags.c_contiguous else np.ascontiguousarray(value)
+    if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
+        raise InvalidArgument(f"some {name} are masked, and masked values are not taken: leave them out, or fill them")
     if hasattr(value, "__dlpack_device__"):
         device = value.__dlpack_device__()[0]
         if int(device) != 1:
@@ -40,6 +42,11 @@ def as_array(value: Any, name: str) -> np.ndarray:
             return np.ascontiguousarray(np.asarray(value))
         return np.ascontiguousarray(np.from_dlpack(value))
     return np.ascontiguousarray(value)
+
+
+def copied_array(value: Any, name: str) -> np.ndarray:
+    """Returns an array like ``as_array``, in memory that the caller cannot change."""
+    return as_array(value, name).copy()
 
 
 def address_of(array: np.ndarray) -> int:

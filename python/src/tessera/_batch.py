@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from . import _check, _library as _l
-from ._arrays import Tensor, as_array, output_array
+from ._arrays import Tensor, as_array, copied_array, output_array
 
 _pack = struct.Struct("II7QiiQ").pack_into  # tsr_batch
 
@@ -45,9 +45,10 @@ class Batch:
         strides: Optional[Sequence[int]] = None,
         inverse: Any = None,
         finished: bool = False,
+        copy: bool = False,
     ) -> Tuple[Any, ...]:
         """Takes the arguments of ``Collection.forward``. Returns the objects that the struct points to; keep them alive
-        for as long as the struct is in use."""
+        for as long as the struct is in use. copy: the struct points to copies of the arrays."""
         if lengths is None and offsets is None:
             raise _l.InvalidArgument("a batch needs lengths or offsets")
         if lengths is not None and offsets is not None:
@@ -63,22 +64,23 @@ class Batch:
             if len(set(keys)) < len(keys):
                 twice = next(key for key in keys if list(keys).count(key) > 1)
                 raise _l.InvalidArgument(f'the batch has key "{twice}" more than once: give each key once')
+        taken = copied_array if copy else as_array
         num_keys = self._features if keys is None else len(keys)
         at_lengths = at_offsets = at_weights = at_strides = at_inverse = at_keys = 0
-        values = as_array(values, "values")
+        values = taken(values, "values")
         if not values.size and values.dtype == np.float64:  # an empty list
             values = values.astype(np.int64)
         _check_whole("ids", values)
         if values.ndim != 1:
             raise _l.InvalidArgument(f"ids must be [n], all samples one after the other, not {list(values.shape)}")
         if lengths is not None:
-            lengths = as_array(lengths, "lengths")
+            lengths = taken(lengths, "lengths")
             _check_whole("lengths", lengths)
             if lengths.ndim > 1:  # [keys, samples]
                 lengths = lengths.reshape(-1)
             at_lengths = self._lengths.set(lengths)
         if offsets is not None:
-            offsets = as_array(offsets, "offsets")
+            offsets = taken(offsets, "offsets")
             _check_whole("offsets", offsets)
             if offsets.size and offsets.flat[0] != 0:
                 raise _l.InvalidArgument(
@@ -86,7 +88,7 @@ class Batch:
                 )
             at_offsets = self._offsets.set(offsets)
         if weights is not None:
-            weights = as_array(weights, "weights")
+            weights = taken(weights, "weights")
             at_weights = self._weights.set(weights)
         if strides is not None:
             if len(strides) != num_keys:
@@ -94,7 +96,7 @@ class Batch:
             strides = (c.c_int64 * num_keys)(*strides)
             at_strides = c.addressof(strides)
         if inverse is not None:
-            inverse = as_array(inverse, "inverse")
+            inverse = taken(inverse, "inverse")
             at_inverse = self._inverse.set(inverse)
         if keys is not None:
             keys = _l.texts(list(keys))

@@ -100,15 +100,20 @@ class Collection:
         is int64 ``[keys, samples]``: the index of each sample among those of the key.
         finished: True if this rank has no more batches. It goes on with empty ones until ``Step.all_finished``.
 
-        Do not change the arrays before backward is done. Raises ``InvalidArgument`` for wrong shapes or dtypes, or for
-        an id out of range on any rank. The error ends the step on all ranks; the next step may follow.
+        Backward reads the batch again, so that the arrays are copied. Raises ``InvalidArgument`` for wrong shapes or
+        dtypes, or for an id out of range on any rank. The error ends the step on all ranks; the next step may follow.
         """
+        return self._forward(copy=True, values=values, lengths=lengths, offsets=offsets, weights=weights, keys=keys,
+                             strides=strides, inverse=inverse, finished=finished)  # fmt: skip
+
+    def _forward(self, **batch: Any) -> Step:
+        """Works like ``forward``, but without ``copy`` the arrays must stay as they are until backward is done."""
         handle = _l.Handle("step")
         group = self._group
         group._enter()
         try:
             try:
-                inputs = self._batch.set(values, lengths, offsets, weights, keys, strides, inverse, finished)
+                inputs = self._batch.set(**batch)
             except Exception as error:
                 self._tell_others(error)
                 raise
@@ -116,7 +121,7 @@ class Collection:
             group._wait(_lib.tsr_collection_forward, self._handle.value, self._batch.address, None, step)
         finally:
             group._used.release()
-        return Step(self, handle, inputs, finished)
+        return Step(self, handle, inputs, batch.get("finished", False))
 
     def lookup(self, values: Any, lengths: Any = None, *, out: Optional[np.ndarray] = None, **batch: Any) -> np.ndarray:
         """Works like ``forward``, but no backward can follow. Returns the pooled rows, float32 ``[samples, width]``, in
@@ -129,9 +134,7 @@ class Collection:
             try:
                 inputs = self._batch.set(values, lengths, **batch)
                 if batch.get("strides") is not None and batch.get("inverse") is None:
-                    raise _l.InvalidArgument(
-                        "a batch with a variable number of samples per feature needs inverse indices"
-                    )
+                    raise _l.InvalidArgument("a batch with other numbers of samples per feature needs inverse indices")
                 out = output_array(out, (self._batch.samples(inputs), self.width))
                 to = self._out.set(out)
             except Exception as error:
@@ -158,10 +161,8 @@ class Collection:
             except Exception as error:
                 self._tell_others(error)
                 raise
-            group._wait(
-                _lib.tsr_collection_weight_gradients, self._handle.value, self._batch.address, tensors[0].address,
-                tensors[1].address,
-            )  # fmt: skip
+            group._wait(_lib.tsr_collection_weight_gradients, self._handle.value, self._batch.address,
+                        tensors[0].address, tensors[1].address)  # fmt: skip
         finally:
             group._used.release()
         return out
@@ -190,9 +191,8 @@ class Collection:
             raise _l.NotFound(f'there is no output "{unknown.pop()}"; the collection has {", ".join(self.outputs)}')
         arrays = {name: as_array(value, f"grad[{name!r}]") for name, value in grad.items()}
         tensors = {name: Tensor(array) for name, array in arrays.items()}
-        pointers = (c.c_void_p * len(self.outputs))(
-            *[tensors[n].address if n in tensors else None for n in self.outputs]
-        )
+        addresses = [tensors[n].address if n in tensors else None for n in self.outputs]
+        pointers = (c.c_void_p * len(addresses))(*addresses)
         self._group._call(_lib.tsr_step_backward, step._handle.value, c.addressof(pointers), len(pointers), None)
 
     def quantize(

@@ -114,11 +114,11 @@ class Work:
     def forward(self) -> Any:
         """Returns the rows: an array of pooled rows, or arrays by output."""
         if self.kept is not None:
-            self.step = self.core.forward(**self.kept)
+            self.step = self.core._forward(**self.kept)
             return _only_rows(self.core, self.batch)
         if not self.updates:
             return _only_rows(self.core, self.batch)
-        self.step = self.core.forward(**self.batch)
+        self.step = self.core._forward(**self.batch)
         return self.step.output if self.core.kind == "bags" else self.step.outputs
 
     def backward(self, grad: Any) -> List[Optional[Tensor]]:
@@ -137,7 +137,7 @@ class Work:
         if self.updates:
             if self.step is None:  # a second backward over a graph that was retained
                 self.check_inputs()
-                self.step = self.core.forward(**(self.batch if self.kept is None else self.kept))
+                self.step = self.core._forward(**(self.batch if self.kept is None else self.kept))
             self.module.before_update()
             self.step.backward(grad)
             self.step = None
@@ -157,7 +157,7 @@ def _infinite(tensor: Tensor) -> Tensor:
 
 
 def _only_rows(core: Collection, batch: Dict[str, Any]) -> Any:
-    return core.lookup(**batch) if core.kind == "bags" else core.forward(**batch).outputs
+    return core.lookup(**batch) if core.kind == "bags" else core._forward(**batch).outputs
 
 
 def _refuse_plain_ddp(module: Any, fused: bool) -> None:

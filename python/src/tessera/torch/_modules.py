@@ -141,4 +141,4 @@ class EmbeddingCollection(Embeddings):
     def rows_of(self, features: Any) -> Any:
         """Returns the rows of each output; no backward can follow."""
         self.settle()
-        return self.core.forward(**batch_arguments(features, self.core.features, False, False)).outputs
+        return self.core._forward(**batch_arguments(features, self.core.features, False, False)).outputs
