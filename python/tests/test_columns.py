@@ -40,6 +40,24 @@ def test_nothing_among_texts_and_lists():
             column_of(wrong)
 
 
+def test_masked_values_are_missing():
+    mask = [False, True, False]
+    for values in ([1.5, 2, 3], [1, 2, 3], [True, False, True], ["a", "b", "c"],
+                   np.array(["2026-03-01", "2026-03-02", "2026-03-03"], "datetime64[s]")):  # fmt: skip
+        masked = np.ma.array(values, mask=mask)
+        assert words(masked)[1] == b"" and words(masked)[::2] == words(np.asarray(values))[::2]
+        assert column_of(masked).present.tolist() == [1, 0, 1]
+    assert column_of(np.ma.array([np.nan, 2, 3], mask=mask)).present.tolist() == [0, 0, 1]
+    assert column_of(np.ma.array([1, 2, 3])).present is None
+    assert column_of([1, np.ma.masked, 3]).present.tolist() == [1, 0, 1]
+    assert column_of([[1], np.ma.masked]).lists.tolist() == [0, 1, 1]
+    matrix = np.arange(6).reshape(3, 2)
+    assert column_of(np.ma.array(matrix)).lists.tolist() == [0, 2, 4, 6]
+    for inside in (np.ma.array(matrix, mask=matrix == 3), [np.ma.array([1, 2], mask=[0, 1])]):
+        with pytest.raises(ValueError, match="a list has nothing"):
+            column_of(inside)
+
+
 def test_times_are_numbers_of_their_unit():
     when = np.array(["2026-03-01", "NaT", "1970-01-02"], "datetime64[s]")
     column = column_of(when)

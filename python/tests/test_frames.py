@@ -161,6 +161,17 @@ def test_a_frame_is_described_and_trained(tmp_path):
 
 
 @has_program
+def test_weighted_lists_are_described():
+    random = np.random.default_rng(0)
+    for most in (3, 1):
+        lists = [{int(k): 0.5 for k in random.permutation(9)[:n]} for n in random.integers(0, most + 1, 200)]
+        text = str(tessera.describe({"clicked": FRAME["clicked"], "seen": lists}, label="clicked"))
+        assert 'name = "seen"' in text and "weighted = true" in text
+        assert tessera.train(tessera.describe({"clicked": FRAME["clicked"], "seen": lists}), max_steps=1,
+                             data={"clicked": FRAME["clicked"], "seen": lists})["steps"] == 1  # fmt: skip
+
+
+@has_program
 def test_a_file_is_described(tmp_path):
     lines = ["clicked,user", *(f"{i % 2},u{i % 7}" for i in range(100))]
     (tmp_path / "clicks.csv").write_text("\n".join(lines) + "\n")

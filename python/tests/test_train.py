@@ -192,6 +192,69 @@ def test_maps_and_pairs_of_arrow_are_weighted_lists():
         tessera.train(WEIGHTED, table.set_column(3, "seen", nothing))
 
 
+def test_weights_that_a_column_does_not_take_are_refused(tmp_path):
+    data, pairs, _ = weighted_columns()
+    plain = {**WEIGHTED, "column": [*WEIGHTED["column"][:3], {"name": "seen", "as": "ids", "ids": "vocabulary"}]}
+    for given in (data, pairs):
+        with pytest.raises(tessera.InvalidArgument, match='column "seen" .*with weights, but .* no weighted = true'):
+            tessera.train(plain, given)
+    bare = {**data, "seen": [list(row) for row in data["seen"]]}
+    with pytest.raises(tessera.InvalidArgument, match='column "seen": it has weights, but lists without'):
+        tessera.train(plain, [bare, data])
+    model = tessera.train(plain, bare, save=tmp_path / "run").model
+    with pytest.raises(tessera.InvalidArgument, match='column "seen" .*with weights'):
+        model.predict(data)
+
+
+def test_weighted_lists_without_values(tmp_path):
+    data, _, _ = weighted_columns()
+    model = tessera.train(WEIGHTED, data, save=tmp_path / "run").model
+    rows = {name: values[:2] for name, values in data.items() if name != "clicked"}
+    (both,) = model.predict({**rows, "seen": [None, {1: 0.5}]}).values()
+    for nothing in (None, {}, []):
+        (one,) = model.predict({**{name: values[:1] for name, values in rows.items()}, "seen": [nothing]}).values()
+        assert one[0] == both[0]
+
+
+def test_no_rows_are_nothing_to_train(tmp_path):
+    rows = batches(columns(), 32)
+    model = tessera.train(CONFIG, rows, save=tmp_path / "run").model
+    with pytest.raises(tessera.InvalidArgument, match="nothing to train: the data .* no rows .* read only once"):
+        tessera.train(CONFIG, rows, save=tmp_path / "other")
+    assert not list(tmp_path.glob("other/save-*"))
+    for nothing in ([], {name: [] for name in columns()}):
+        with pytest.raises(tessera.InvalidArgument, match="no rows to train on$"):
+            tessera.train(CONFIG, nothing)
+    with pytest.warns(UserWarning, match=r"predict\(\) has no rows: an iterator can be read only once"):
+        model.predict(rows)
+
+
+def test_times_as_numbers_have_one_unit(tmp_path):
+    config = {**CONFIG, "column": [CONFIG["column"][0], {"name": "at", "as": "dense", "transform": ["standardise"]},
+                                   CONFIG["column"][2]]}  # fmt: skip
+    days = np.datetime64("2026-01-01") + np.arange(ROWS)
+
+    def data(unit, rows=slice(None)):
+        of = {**columns(), "at": days.astype(f"datetime64[{unit}]")}
+        return {name: of[name][rows] for name in ("clicked", "at", "user")}
+
+    model = tessera.train(config, data("ns"), save=tmp_path / "run").model
+    (scores,) = model.predict(data("ns")).values()
+    assert len(set(scores.tolist())) > 20
+    for unit in ("us", "s", "D"):
+        with pytest.raises(tessera.InvalidArgument, match='"at" holds times of the unit .* trained on .* the unit ns'):
+            model.predict(data(unit))
+    with pytest.raises(tessera.InvalidArgument, match='"at": it has times in the unit ms, but those of the first .* s'):
+        tessera.train(config, [data("s", slice(0, 40)), data("ms", slice(40, ROWS))])
+    with pytest.raises(tessera.InvalidArgument, match='"at" holds times of the unit ms'):
+        tessera.train(config, data("s"), test=data("ms"))
+    words = {**config, "column": [*CONFIG["column"][:2], {"name": "at", "as": "ids", "ids": "vocabulary"}]}
+    both = {"age": columns()["age"], **data("s")}
+    model = tessera.train(words, both, save=tmp_path / "words").model
+    (of_s,), (of_ns,) = model.predict(both).values(), model.predict({**both, "at": data("ns")["at"]}).values()
+    assert of_s.tolist() == of_ns.tolist(), "words do not depend on the unit"
+
+
 def test_progress_an_end_and_a_checkpoint(tmp_path):
     told = []
     whole = tessera.train(CONFIG, columns(), test=columns(), watch=told.append, save=tmp_path / "whole")

@@ -244,6 +244,10 @@ void Columns::meet(const std::vector<FileColumn>& files, bool needs_label) {
       fail(Code::kInvalidArgument, "[[column]] \"", c.name, "\" is a cross of ", lists, " lists: one at most");
     c.list = c.list || lists > 0;
   }
+  if (learned_)
+    require_same_units(files);
+  else
+    learn_units(files);
   place_columns();
 }
 
@@ -257,6 +261,11 @@ void Columns::require_readable(const Column& c, const FileColumn& file) const {
   if (file.list && c.config.as != "vector" && (c.config.as != "ids" || c.config.take == "missing"))
     fail(Code::kInvalidArgument, "column \"", c.field(), "\" of the files holds lists, so [[column]] \"", c.name,
          "\" must be as = \"ids\", or as = \"vector\" if each has as many numbers");
+  if (file.weighted && !c.config.weighted)
+    fail(Code::kInvalidArgument, "column \"", c.field(), "\" of the files holds lists with weights, ",
+         c.config.as == "ids" ? str_cat("but [[column]] \"", c.name, "\" has no weighted = true: set it")
+                              : str_cat("which [[column]] \"", c.name, "\" cannot use as a ", c.config.as),
+         ", or leave the weights out of the data");
 }
 
 // The columns that are read: labels and weight if there are any, dense columns, and id columns except crosses.

@@ -84,6 +84,8 @@ class Columns {
   // Says which columns the files have, and which of them are lists. Without `needs_label` the files may lack labels and
   // weight, which then are 0 and 1. kInvalidArgument: a cross of several lists.
   void meet(const std::vector<FileColumn>& files, bool needs_label);
+  // kInvalidArgument: a column that is read as numbers has times of another unit than the training data.
+  void require_same_units(const std::vector<FileColumn>& files) const;
   bool labelled() const { return labelled_; }
   // Columns to read from the files by ReaderComponent, each once per type. Call it after meet().
   const std::vector<WantedColumn>& wanted() const { return wanted_; }
@@ -119,6 +121,7 @@ class Columns {
     int32_t type = TSR_READER_TEXT;  // of its values
     bool list = false;               // a row has any number of ids
     size_t place = 0;                // index in wanted(); crosses have none
+    std::string unit;                // of times that are read as numbers; empty: they are no times
     double mean = 0, deviation = 1;
     // while it learns: number of values, and the sum of their squared distances to the mean
     double count = 0, squares = 0;
@@ -136,6 +139,7 @@ class Columns {
   static float weight_of(const Column& column, const BlockRows& at, const tsr_reader_values& v, int64_t row);
   static double dense_of(const Column& column, double value);
   void require_readable(const Column& column, const FileColumn& file) const;
+  void learn_units(const std::vector<FileColumn>& files);
   void place_columns();
   const Column* find(const std::string& name) const;  // null: none
   const Column& named(const std::string& name) const;

@@ -1,5 +1,6 @@
 // Saves and loads the columns of a model's data in checkpoints and packed models, and compares them with a config.
 #include <algorithm>
+#include <string_view>
 
 #include "data/columns.h"
 
@@ -16,7 +17,40 @@ NumberOrWord missing_of(const JsonObject& column) {
 }
 
 constexpr int64_t kWords = 1;  // version of the rule in tessera/sdk/values.h
+
+// Returns the unit in a type like "timestamp[ms, tz=UTC]" or "list<item: date32[day]>"; empty: it has no times.
+std::string time_unit_of(std::string_view type) {
+  for (const std::string_view time : {"timestamp[", "date32[", "date64[", "time32[", "time64["}) {
+    const size_t at = type.find(time);
+    if (at == std::string_view::npos) continue;
+    const std::string_view rest = type.substr(at + time.size());
+    return std::string(rest.substr(0, rest.find_first_of(",]")));
+  }
+  return {};
+}
 }  // namespace
+
+void Columns::learn_units(const std::vector<FileColumn>& files) {
+  for (Column& c : columns_) {
+    if (c.type == TSR_READER_TEXT || !c.config.cross.empty()) continue;
+    for (const FileColumn& f : files) {
+      if (f.name == c.field()) c.unit = time_unit_of(f.about);
+    }
+  }
+}
+
+void Columns::require_same_units(const std::vector<FileColumn>& files) const {
+  for (const Column& c : columns_) {
+    if (c.type == TSR_READER_TEXT || c.unit.empty()) continue;
+    for (const FileColumn& f : files) {
+      const std::string unit = f.name == c.field() ? time_unit_of(f.about) : "";
+      if (unit.empty() || unit == c.unit) continue;
+      fail(Code::kInvalidArgument, "column \"", c.field(), "\" holds times of the unit ", unit,
+           ", but the model is trained on times of the unit ", c.unit,
+           ", so the same times would be other numbers: convert the column to ", c.unit);
+    }
+  }
+}
 
 bool Columns::hashes() const {
   return std::any_of(columns_.begin(), columns_.end(), [](const Column& c) {
@@ -66,6 +100,7 @@ Columns::Columns(const std::string& text, const std::string& source) : learned_(
     j.read("transform", c.transform);
     j.read("mean", column.mean);
     j.read("deviation", column.deviation);
+    j.read("unit", column.unit);
     j.read("threshold", c.threshold);
     j.read("real", c.real);
     j.read("ids", c.ids);
@@ -164,6 +199,7 @@ std::string Columns::json() const {
     nlohmann::ordered_json j = described(column);
     if (column.learns_missing()) j["missing_value"] = column.config.missing->number;
     if (column.standardised()) j["mean"] = column.mean, j["deviation"] = column.deviation;
+    if (!column.unit.empty()) j["unit"] = column.unit;
     out["columns"].push_back(std::move(j));
   }
   nlohmann::ordered_json::object_t vocabularies;  // emplace_back() does not look for an equal name, and there is none

@@ -346,6 +346,7 @@ Dataset read_files(const Runtime& runtime, const Config& config, const std::stri
   if (!form.test.of.empty() && form.test.rows == TestSplit::Rows::kFile) {
     refuse_trained_file(data.path, form.test.of);
     test.part = open(runtime, data.reader, form.test.of, budget);
+    columns.require_same_units(test.part->columns());
     test.part->select(columns.wanted());
     test_files = pieces_of(*test.part, 0, test.part->files(), data.limit);
   }

@@ -50,6 +50,9 @@ struct ArrowValues {
 
   bool is_text() const { return storage >= Storage::kText; }
   bool is_number() const { return storage >= Storage::kBool && storage <= Storage::kDecimal; }
+  bool is_counted_time() const {  // as a number it depends on the unit
+    return meaning == Meaning::kDate || meaning == Meaning::kTimeOfDay || meaning == Meaning::kInstant;
+  }
   bool is_duration() const { return meaning == Meaning::kDuration; }
 };
 

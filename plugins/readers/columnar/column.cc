@@ -76,6 +76,7 @@ std::string misfit(const tessera::sdk::ReaderWant& want, const ArrowType& type) 
     return list ? "holds lists, but one value for each row is wanted"
                 : "holds one value for each row, but lists are wanted";
   if (want.weighted && !type.weight && !nothing) return "holds lists without weights, but weighted ones are wanted";
+  if (list && !want.weighted && type.weight) return "holds lists with weights, but lists without are wanted";
   if (want.type == TSR_READER_TEXT || !type.values.is_text()) return {};
   return want.type == TSR_READER_INT64 ? "holds texts, but whole numbers are wanted"
                                        : "holds texts, but numbers are wanted";

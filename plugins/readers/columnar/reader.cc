@@ -112,6 +112,21 @@ const ColumnarReader::FileColumn& ColumnarReader::find(const std::string& name, 
   return file_columns_[file][static_cast<size_t>(found - names.begin())];
 }
 
+// Refuses times that are wanted as numbers if two files have them in different units.
+void ColumnarReader::check_units(const ReaderWant& want) const {
+  const FileColumn* first = nullptr;
+  for (size_t file = 0, of_first = 0; want.type != TSR_READER_TEXT && file < files_.size(); ++file) {
+    const FileColumn& column = find(want.name, file);
+    if (column.key || !column.type->values.is_counted_time()) continue;
+    if (first == nullptr) first = &column, of_first = file;
+    const ArrowValues &one = first->type->values, &other = column.type->values;
+    if (one.meaning == other.meaning && one.per_second == other.per_second) continue;
+    fail(TSR_INVALID_ARGUMENT, files_[file], ": column \"", want.name, "\" is of Arrow type ", column.about,
+         ", but in ", files_[of_first], " it is of type ", first->about,
+         ", whose numbers differ: write them in one unit");
+  }
+}
+
 // Refuses columns that a file lacks or cannot give as wanted.
 void ColumnarReader::check(const ReaderWant& want) const {
   std::string wrong, fits;
@@ -129,6 +144,7 @@ void ColumnarReader::check(const ReaderWant& want) const {
       wrong = files_[file] + ", column \"" + want.name + "\" " + why + ": it is of Arrow type " + column.about;
   }
   if (!wrong.empty()) fail(TSR_INVALID_ARGUMENT, wrong, fits);
+  check_units(want);
 }
 
 void ColumnarReader::select(std::span<const ReaderWant> wants) {

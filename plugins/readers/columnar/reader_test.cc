@@ -330,7 +330,6 @@ TEST_F(Columnar, Lists) {
   const tsr_reader_values w = weighted->read(0)[0];
   EXPECT_THAT(numbers_of<int64_t>(w.values, 3), ElementsAre(1, 2, 3));
   EXPECT_THAT(numbers_of<float>(w.weights, 3), ElementsAre(.5f, 1.f, 2.f));
-  EXPECT_EQ(read(scored, TSR_READER_INT64, true)->read(0)[0].weights, nullptr) << "asked for without";
 }
 
 // Two readings of one column have the same address if neither is a copy.
@@ -452,6 +451,8 @@ TEST_F(Columnar, WhatIsWrongIsSaidWithFileRowAndColumn) {
   EXPECT_EQ(
       wrong(missing, TSR_READER_INT64, true, true),
       ", column \"c\" holds lists without weights, but weighted ones are wanted: it is of Arrow type list<: int32>");
+  const Made map = lists<int32_t>({0, 1}, pairs(numbers<int32_t>("i", {1}), numbers<float>("f", {2})));
+  EXPECT_THAT(wrong(map, TSR_READER_INT64, true), HasSubstr("holds lists with weights, but lists without are wanted"));
   const Made infinite = numbers<float>("f", {1, -std::numeric_limits<float>::infinity()});
   EXPECT_EQ(wrong(lists<int32_t>({0, 2}, infinite), TSR_READER_FLOAT64, true),
             ", row 1, column \"c\": -inf is not a number");
@@ -479,6 +480,19 @@ TEST_F(Columnar, ColumnsAreFoundByNameInEachFile) {
             }),
             twice + " has two columns named \"x\"");
   EXPECT_THAT(failure([&] { reader(folder_.path() + "/*.none"); }), HasSubstr("and none that it matches as a pattern"));
+}
+
+TEST_F(Columnar, TimesAsNumbersHaveOneUnitInAllFiles) {
+  add("a.made", {{named("at", numbers<int64_t>("tss:", {1})), named("took", numbers<int64_t>("tDs", {1}))}});
+  add("b.made", {{named("at", numbers<int64_t>("tsm:", {1})), named("took", numbers<int64_t>("tDm", {1}))}});
+  const auto files = reader(folder_.path());
+  EXPECT_THAT(failure([&] {
+                files->select(std::vector<ReaderWant>{{"at", TSR_READER_FLOAT64}});
+              }),
+              AllOf(HasSubstr("b.made: column \"at\" is of Arrow type timestamp[ms], but in "),
+                    HasSubstr("a.made it is of type timestamp[s], whose numbers differ")));
+  files->select(std::vector<ReaderWant>{{"at", TSR_READER_TEXT}, {"took", TSR_READER_FLOAT64}});
+  EXPECT_THAT(texts_of(files->read(1)[0], 1), ElementsAre("1970-01-01 00:00:00.001"));
 }
 
 // A column, its words, and its numbers as doubles; "-": the row has no value. Without numbers: texts.

@@ -10,6 +10,8 @@ import warnings
 from html import escape
 from typing import Any, Dict, List, Optional, Sequence, Union
 
+import numpy as np
+
 from . import _check, _library as _l
 from ._columns import TEXT, Column, blocks_of, wanted_as
 
@@ -170,8 +172,20 @@ def _fields(column: Column) -> List[bytes]:
         raise column.refused
     texts = wanted_as(column, TEXT, column.lists is not None, " ")
     words = texts.words()
+    if texts.weights is not None:
+        return _weighted_fields(words, texts)
     if texts.lists is None:
         return [_field(word) if word else b"" for word in words]
     quoted = [b'"' + word.replace(b'"', b"'") + b'"' if column.type == TEXT else word for word in words]
     at = texts.lists.tolist()
     return [_field(b"[" + b", ".join(quoted[begin:end]) + b"]") for begin, end in zip(at, at[1:])]
+
+
+def _weighted_fields(words: List[bytes], column: Column) -> List[bytes]:
+    """Returns fields such as ``3:0.5;17:1``. If no list is longer than one value, each is written twice, because a
+    single ``3:0.5`` may also be a word."""
+    at = column.lists.tolist()
+    times = 2 if len(at) > 1 and max(np.diff(at)) == 1 else 1
+    # A separator inside a word would divide it, and which words there are does not matter to a description.
+    items = [word.replace(b";", b",") + b":" + repr(w).encode() for word, w in zip(words, column.weights.tolist())]
+    return [_field(b";".join(items[begin:end] * times)) for begin, end in zip(at, at[1:])]

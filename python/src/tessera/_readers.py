@@ -7,7 +7,7 @@ import difflib
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from . import _library as _l
-from ._columns import Column, blocks_of, wanted_as
+from ._columns import TEXT, Column, blocks_of, wanted_as
 from ._components import Component, guarded, instance, register
 
 KIND = "tessera.reader/draft-1"
@@ -23,7 +23,14 @@ class _Source(c.Structure):
 
 
 class _Column(c.Structure):
-    _fields_ = [("struct_size", _u32), ("flags", _u32), ("name", _text), ("type", _i32), ("reserved", _i32)]
+    _fields_ = [
+        ("struct_size", _u32),
+        ("flags", _u32),
+        ("name", _text),
+        ("type", _i32),
+        ("reserved", _i32),
+        ("about", _text),
+    ]
 
 
 class _Block(c.Structure):
@@ -125,6 +132,7 @@ class _Opened:
         self.reader = reader
         self.blocks: List[Block] = []
         self.names: List[bytes] = []  # names of files and columns, kept because the library has pointers to them
+        self.abouts: List[Optional[bytes]] = []
         self.files: List[bytes] = []
         self.first: Dict[str, Column] = {}
         self.wants: List[_Wanted] = []
@@ -135,6 +143,7 @@ class _Opened:
         self.files = list(dict.fromkeys(block.file.encode() for block in self.blocks))
         self.first = self.read(0) if self.blocks else {}
         self.names = [name.encode() for name in self.first]
+        self.abouts = [_about(column) for column in self.first.values()]
         self.bytes_of_row = sum(column.bytes() for column in self.first.values()) // max(1, _rows(self.first)) + 1
         self.first_rows, rows = [], {}  # type: List[int], Dict[str, int]
         for block in self.blocks:
@@ -151,6 +160,14 @@ class _Opened:
         if _rows(given) != self.blocks[i].rows:
             raise ValueError(f"block {i} has {_rows(given)} rows, but open() said {self.blocks[i].rows}")
         return given
+
+
+def _about(column: Column) -> Optional[bytes]:
+    """Returns Arrow's name of the type of times, which has their unit; None for other values."""
+    if column.unit in (None, "bool"):
+        return None
+    time, _, unit = column.unit.rpartition(":")
+    return f"time64[{unit}]".encode() if time else b"date32[day]" if unit == "day" else f"timestamp[{unit}]".encode()
 
 
 def _words(name: str) -> str:
@@ -195,6 +212,7 @@ class ReaderComponent(Component):
         column = at.first[at.names[i].decode()]
         out.contents.name, out.contents.type = at.names[i], column.type
         out.contents.flags = (column.lists is not None) * _LIST | (column.weights is not None) * _WEIGHTED
+        out.contents.about = at.abouts[i]
         return 0
 
     def _block(self, handle: int, i: int, out: Any, err: Any) -> int:
@@ -230,8 +248,15 @@ class ReaderComponent(Component):
     def _given(self, at: _Opened, i: int, block: Dict[str, Column], want: _Wanted) -> Column:
         if want.name not in block:
             raise LookupError(f'a block has no column "{want.name}", which others have')
+        column, first = block[want.name], at.first[want.name]
         try:
-            return wanted_as(block[want.name], *want[1:])
+            if column.weights is not None and column.count() and not want.weight_separator:
+                raise ValueError("it has weights, but lists without weights are wanted: set weighted = true for its "
+                                 "[[column]], or leave the weights out")  # fmt: skip
+            if want.type != TEXT and None not in (_about(column), _about(first)) and column.unit != first.unit:
+                raise ValueError(f"it has times in the unit {column.unit}, but those of the first rows are in "
+                                 f"{first.unit}: as numbers they differ, so convert all to one unit")  # fmt: skip
+            return wanted_as(column, *want[1:])
         except (ValueError, TypeError) as error:
             row = getattr(error, "row", None)
             where = "" if row is None else f"row {at.first_rows[i] + row + 1}, "

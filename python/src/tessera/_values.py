@@ -103,7 +103,9 @@ def taken(column: Column, index: np.ndarray) -> Column:
 def column_of(value: Any) -> Column:
     """Makes a column from an array or a list. Items are numbers, truth values, decimals, dates and times, texts, lists
     of these, and mappings from these to weights or lists of pairs (value, weight); None is a row without a value. If
-    rows have values of different types, each value becomes the word of its own type."""
+    rows have values of different types, each value becomes the word of its own type. Masked values are missing."""
+    if isinstance(value, np.ma.MaskedArray):
+        return _of_masked(value)
     if not isinstance(value, (np.ndarray, list, tuple)):
         kind = getattr(value, "dtype", None)
         if hasattr(kind, "tz") and hasattr(kind, "unit"):  # pandas' times with a zone, converted to UTC
@@ -121,7 +123,7 @@ def column_of(value: Any) -> Column:
             return _of_times(value)
         value = value.tolist()
     kinds = set(map(type, value))
-    if any(issubclass(kind, (list, tuple, np.ndarray, Mapping)) for kind in kinds):
+    if any(issubclass(kind, (list, tuple, np.ndarray, Mapping)) and kind.__name__ not in _NOTHING for kind in kinds):
         rows = value if kinds == {list} else [_list_of(row, i) for i, row in enumerate(value)]
         weighted = any(type(row[0]) is tuple for row in rows if len(row))
         return _of_weighted(rows) if weighted else _of_lists(rows)
@@ -152,12 +154,12 @@ def _list_of(row: Any, i: int) -> Any:
         return list(row.items())
     if isinstance(row, (list, tuple)) or (isinstance(row, np.ndarray) and row.ndim == 1):
         return row
-    if not isinstance(row, np.ndarray) and is_nothing(row):
+    if (not isinstance(row, np.ndarray) or row is np.ma.masked) and is_nothing(row):
         return ()
     raise RefusedValue(f"it has lists, but here a value of type {type(row).__name__}", i)
 
 
-_NOTHING = ("NoneType", "NAType", "NaTType")
+_NOTHING = ("NoneType", "NAType", "NaTType", "MaskedConstant")
 _MAYBE_NOTHING = (float, np.floating, decimal.Decimal, np.datetime64, np.timedelta64)
 
 
@@ -172,9 +174,19 @@ def is_nothing(value: Any) -> bool:
     return type(value).__name__ in _NOTHING
 
 
+def _of_masked(array: Any) -> Column:
+    if array.ndim != 1 or array.dtype.kind not in "fiubmM":  # tolist() has None for each masked value
+        return _of_rows(array) if array.ndim == 2 else column_of(array.tolist())
+    column, there = column_of(array.data), ~np.ma.getmaskarray(array)
+    if there.all():
+        return column
+    given = there if column.present is None else there & column.present.astype(bool)
+    return replace(column, present=given.astype(np.uint8))
+
+
 def _of_rows(array: np.ndarray) -> Column:
     """Makes a column of lists from a matrix: each row is a list."""
-    column = column_of(np.ascontiguousarray(array).reshape(-1))
+    column = column_of((array if isinstance(array, np.ma.MaskedArray) else np.ascontiguousarray(array)).reshape(-1))
     width = array.shape[1]
     lists = np.arange(len(array) + 1, dtype=np.int64) * width
     return as_lists(column, lists)

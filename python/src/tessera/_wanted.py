@@ -55,7 +55,7 @@ def wanted_as(column: Column, type: int, is_list: bool, separator: str, weight_s
     if is_list and column.lists is None:
         column = _split(column, separator) if column.type == TEXT else _alone(column)
     if weight_separator and column.weights is None:
-        if column.type != TEXT:
+        if column.type != TEXT and column.count() > 0:
             raise ValueError("it has no weights, but weighted lists are wanted: give pairs of a value and its weight")
         column = _weighed(column, weight_separator)
     if type == TEXT:
@@ -238,8 +238,12 @@ class _Digits(str):
 
 
 def _weighed(column: Column, separator: str) -> Column:
-    """Turns lists of texts like "17:0.5" into lists of "17" with weights."""
-    parts = [word.decode().rpartition(separator) for word in column.words()]
+    """Turns lists of texts like "17:0.5" into lists of "17" with weights. A row without a value has none."""
+    if column.type != TEXT:  # there are no values
+        return with_weights(replace(column), [])
+    nothing = ("", separator, "1")
+    alone = column.lists is None
+    parts = [word.decode().rpartition(separator) if word or not alone else nothing for word in column.words()]
     lacking = next((i for i, (_, found, _) in enumerate(parts) if not found), None)
     if lacking is not None:
         raise RefusedValue(f'a value has no weight after "{separator}"', column.row_of(lacking))
