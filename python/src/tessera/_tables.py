@@ -62,6 +62,14 @@ class EmbeddingBagConfig(EmbeddingConfig):
     pooling: Union[PoolingType, str] = PoolingType.SUM
 
 
+# Options that only some of FBGEMM's formulas use, with the ends of those optimizers' names.
+_ONLY_OF = {"momentum": ("lars_sgd",), "beta1": ("adam", "lamb"), "beta2": ("adam", "lamb"), "eta": ("lars_sgd",)}
+_OF_FBGEMM = frozenset(
+    "exact_sgd exact_adagrad exact_rowwise_adagrad adam partial_rowwise_adam lamb partial_rowwise_lamb lars_sgd "
+    "none".split()
+)
+
+
 class Optimizer:
     """The optimizer that updates rows during backward: the id of an optimizer component, and its options.
 
@@ -72,6 +80,10 @@ class Optimizer:
     def __init__(self, name: str, *, max_gradient: Optional[float] = None, **options: Any) -> None:
         self.name = name
         self.options = dict(options)
+        for key, kinds in _ONLY_OF.items() if name in _OF_FBGEMM else ():
+            if options.get(key) and not name.endswith(kinds):
+                better = ': name "sgd", which has it' if (name, key) == ("exact_sgd", "momentum") else ": leave it out"
+                raise _l.InvalidArgument(f"{key} = {options[key]!r} has no effect on the optimizer {name}{better}")
         if max_gradient is not None:
             self.options["max_gradient"] = max_gradient
 
