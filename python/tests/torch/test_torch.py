@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -269,7 +270,12 @@ def test_schedulers_reach_fused_optimizers(tmp_path):
     optimizer.step()
     assert model.module["sparse"].core.learning_rate("a") == pytest.approx(0.05)
     model.save(tmp_path / "saved", "here")
-    assert model.load(tmp_path / "saved") == "here"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert model.load(tmp_path / "saved") == "here"
+    other = tt.DistributedModelParallel(torch.nn.ModuleDict({"sparse": bags(device="meta")}))
+    with pytest.warns(UserWarning, match=r"table a was saved with the learning rate 0.05 and goes on with 0.5"):
+        other.load(tmp_path / "saved")
 
 
 def test_a_checkpoint_has_the_dense_part(tmp_path):

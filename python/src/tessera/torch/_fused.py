@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import re
+import warnings
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Tuple
 
 import torch
@@ -97,6 +102,22 @@ class FusedOptimizer(torch.optim.Optimizer):
                 module.core.set_learning_rate(rate, table)
         for module in {id(self._tables[i][0]): self._tables[i][0] for i in changed}.values():
             self._check_shared(module)
+
+    def compare_rates(self, directory: str) -> None:
+        """Warns if the newest checkpoint there was saved with other learning rates than the groups have."""
+        saved: Dict[str, float] = {}
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # load() tells what is wrong with it
+            number = max(int(name[5:]) for name in os.listdir(directory) if re.fullmatch(r"save-\d+", name))
+            with open(os.path.join(directory, f"save-{number}", "checkpoint.json"), encoding="utf-8") as file:
+                saved = {one["parameter"]: one["learning_rate"] for one in json.load(file)["content"]["tables"]}
+        for i, (_, table, key) in enumerate(self._tables):
+            if abs(saved.get(key, self._lr(i)) - self._lr(i)) > 1e-12 + 1e-6 * self._lr(i):
+                return warnings.warn(
+                    f"table {table} was saved with the learning rate {saved[key]:g} and goes on with {self._lr(i):g}, "
+                    'because load() leaves rates as they are: set "lr" in fused_optimizer.param_groups, which a '
+                    "scheduler's state does not do, before the next step",
+                    stacklevel=3,
+                )
 
     def _check_shared(self, module: Embeddings) -> None:
         """Raises if tables that share a learning rate in the library were given different ones."""

@@ -462,13 +462,17 @@ class DistributedModelParallel(nn.Module):
         Collective."""
         for part in self._sharded.values():
             part.settle()
+        self.fused_optimizer.hand_on_rates()
         for name, value in _dense_of(self._inner, self._sharded):
             self._tables.dense(name)[...] = value.detach().float().numpy()
         self._tables.save(directory, progress, keep)
 
     def load(self, directory: Union[str, os.PathLike]) -> str:
-        """Loads the newest checkpoint there, and returns its ``progress``. Collective."""
+        """Loads the newest checkpoint there, and returns its ``progress``. Learning rates stay as they are; a warning
+        says so if the checkpoint was saved with others. Collective."""
         progress = self._tables.load(directory)
+        if self._tables.group.rank == 0:
+            self.fused_optimizer.compare_rates(os.fspath(directory))
         with torch.no_grad():
             for name, value in _dense_of(self._inner, self._sharded):
                 value.copy_(torch.from_numpy(self._tables.dense(name).copy()))
