@@ -223,7 +223,7 @@ def test_what_cannot_be_packed_is_said(tmp_path):
 
     for over, sentence in [
         (Branches(), "cannot be traced by torch.fx"),
-        (torch.nn.Bilinear(4, 4, 1), "over, a Bilinear, has no counterpart"),
+        (torch.nn.Bilinear(4, 4, 1), "over, a Bilinear, has no counterpart.*, and example="),
         (torch.nn.GELU("tanh"), "a GELU that is approximated"),
         (torch.nn.PReLU(4), "a slope for each value"),
         (torch.nn.ELU(0.5), "an ELU whose alpha is not 1"),

@@ -48,6 +48,8 @@ def _argument(node: torch.fx.Node, index: int, name: str, otherwise: Any = None)
 class Operators(_Graph):
     """The layers of a graph whose inputs and constants are known."""
 
+    _more = ""
+
     def __init__(self, model: nn.Module, layers: Mapping[str, Layer]) -> None:
         super().__init__(model, layers)
         self._constants: Dict[torch.fx.Node, Tensor] = {}

@@ -109,10 +109,13 @@ class _Graph:
         self._values: Dict[torch.fx.Node, Any] = {}
         self._dense_node: Optional[torch.fx.Node] = None
 
+    # What an error says of another way to make the graph.
+    _more = ", and example=(dense, features) lets torch.export make the graph, which takes more operators"
+
     def refuse(self, what: str) -> NoReturn:
         raise NotImplementedError(
             f"{what} has no counterpart among the layers of a packed model: layers={{PATH: tessera.torch.Layer(...)}} "
-            "may name one for a module"
+            f"may name one for a module{self._more}"
         )
 
     def trace(self) -> None:
