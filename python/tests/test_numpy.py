@@ -1,9 +1,11 @@
 """The NumPy API on one rank: numbers, rows, plans, checkpoints, and wrong uses."""
 
 import ast
+import copy
 import gc
 import multiprocessing
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -64,6 +66,14 @@ def test_pools_and_updates(dtype):
     np.testing.assert_array_equal(tables.weight("a"), rows)
     np.testing.assert_allclose(tables.weight("b", 0, 2), [[99.5, 100.5], [101.5, 102.5]])  # half of a bag of two each
     assert tables.steps == 1
+
+
+def test_objects_of_the_library_are_not_copied(capfd):
+    for copied in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(TypeError, match=r"neither copied nor pickled: save tables by save\(DIRECTORY\)"):
+            copied(bags())
+    gc.collect()
+    assert "ignored" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("is_weighted", [False, True])
@@ -406,6 +416,12 @@ class OnADevice:
             'a layer of the graph has no key "width"',
             lambda t: tessera.pack("nowhere", t, {"layers": [{"name": "l", "width": 1}]}, {}),
         ),
+        (
+            ValueError,
+            'momentum = 0.9 has no effect on the optimizer exact_sgd: name "sgd", which has it',
+            lambda t: tessera.Optimizer("exact_sgd", momentum=0.9),
+        ),
+        (ValueError, "beta1 = 0.5 has no effect", lambda t: tessera.Optimizer("exact_adagrad", beta1=0.5)),
         (ValueError, "lengths or offsets", lambda t: t.forward(IDS)),
         (ValueError, "some values are masked", lambda t: t.forward(np.ma.array(IDS, mask=IDS == 1), LENGTHS)),
         (ValueError, "complex", lambda t: t.forward(IDS.astype(complex), LENGTHS)),

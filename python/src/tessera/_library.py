@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes as c
 import os
+from typing import NoReturn
 
 
 class TesseraError(Exception):
@@ -359,9 +360,16 @@ class Handle:
     def close(self) -> None:
         """Frees the object. A second call does nothing."""
         # This uses no name of the module, which may be gone before the object.
-        address, self.value.value = self.value.value, None
-        if address:
+        value = getattr(self, "value", None)  # None: __init__ did not run
+        if value is not None and value.value:
+            address, value.value = value.value, None
             self._close(address)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(
+            "an object of the library is neither copied nor pickled: save tables by save(DIRECTORY) and load() them, "
+            "and call load_model(DIRECTORY) in each process"
+        )
 
     def __del__(self) -> None:
         self.close()
