@@ -34,6 +34,21 @@ std::vector<std::string> section_names() {
   return names;
 }
 
+// Returns the only section that has this key; empty: none or several have it.
+std::string section_with(const std::string& key) {
+  Config probe;
+  std::string out;
+  int found = 0;
+  config::for_each_section(probe, [&](const char* name, auto& section) {
+    for (const auto& field : config::fields<std::decay_t<decltype(section)>>()) {
+      if (field.name != key) continue;
+      out = name;
+      ++found;
+    }
+  });
+  return found == 1 ? out : "";
+}
+
 // Repeatable sections, each with a name, and their keys whose value has options. One more name after such a key is an
 // option.
 struct Listed {
@@ -191,7 +206,11 @@ void decode_sections(const toml::table& file, Config& config) {
   known.emplace_back("column");
   for (const auto& [key, node] : file) {
     const std::string name(key.str());
-    if (std::find(known.begin(), known.end(), name) == known.end()) config::unknown_key(node, "", name, known);
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      if (const std::string section = node.is_table() ? "" : section_with(name); !section.empty())
+        fail(Code::kInvalidArgument, where(node), ": \"", name, "\" is a key of [", section, "]: write it there");
+      config::unknown_key(node, "", name, known);
+    }
     if (name != "table" && name != "column" && name != "layer" && name != "head" && !node.is_table())
       config::wrong_type(node, name, str_cat("a section, [", name, "]"));
   }

@@ -244,6 +244,7 @@ pooling_factor = [1, 2.5]
 TEST(Config, UnknownKeysNameFileLineAndTheNearestKey) {
   EXPECT_EQ(error_of("[data]\nreader = \"synthetic\"\nepoch = 3\n"),
             "job.toml:3: unknown key \"epoch\" in [data]; the nearest known key is \"epochs\"");
+  EXPECT_EQ(error_of("seed = 3\n"), "job.toml:1: \"seed\" is a key of [job]: write it there");
   EXPECT_EQ(error_of("[modle]\n"), "job.toml:1: unknown key \"modle\"; the nearest known key is \"model\"");
   EXPECT_EQ(error_of("[[table]]\nname = \"t\"\nshading = []\n"),
             "job.toml:3: unknown key \"shading\" in [table]; the nearest known key is \"sharding\"");
