@@ -197,6 +197,28 @@ TEST_F(DataTestSplit, NewestRowsByAColumn) {
 }
 
 // Nobody writes to the pipe, so opening it would wait forever.
+// The numbers of a column from which a [[column]] takes times are compared as times: milliseconds beside seconds.
+TEST_F(DataTestSplit, NewestRowsByATimeOfTwoUnits) {
+  const auto epoch = [](int64_t i) { return str_cat(1600000000 + 7200 * i, i % 2 == 0 ? "" : "000"); };
+  const std::string path = file("a.csv", 0, 100, epoch);
+  const auto tested = [&](const std::string& split, const std::string& take) {
+    const std::string config = str_cat(
+        "[data]\nreader = \"csv\"\n", keys(path, split), "test_fraction = 0.1\n[[column]]\nname = \"click\"\n",
+        "as = \"label\"\n[[column]]\nname = \"x\"\nas = \"dense\"\n[[column]]\nname = \"word\"\nids = \"vocabulary\"\n",
+        take);
+    return read_dataset(runtime_, parse_config(config, "job.toml"));
+  };
+  const std::string take = "[[column]]\nname = \"h\"\ncolumn = \"at\"\ntake = \"hour\"\nids = \"row\"\n";
+  for (const std::string split : {"test = \"time:at\"", "order_by = \"at\""})
+    EXPECT_EQ(values_of(tested(split, take).test), counted(90, 100)) << split;
+  const std::vector<int64_t> bare = values_of(tested("test = \"time:at\"", "").test);
+  EXPECT_TRUE(std::all_of(bare.begin(), bare.end(), [](int64_t i) { return i % 2 == 1; })) << "no time, only a number";
+  file("a.csv", 0, 100, [](int64_t i) { return str_cat(i); });
+  EXPECT_THAT(
+      test::refusal([&] { (void)tested("test = \"time:at\"", take); }),
+      HasSubstr("row 1, column \"at\": 0 is no time since 1970, but a [[column]] takes times from this column"));
+}
+
 TEST_F(DataTestSplit, APipeIsNoFile) {
   const std::string pipe = folder_.path() + "/pipe.csv";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);

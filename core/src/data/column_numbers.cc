@@ -11,30 +11,14 @@ namespace {
 
 constexpr int64_t kSecond = 1000000000, kDay = 86400 * kSecond;
 
-// Converts a number of seconds, milliseconds, microseconds or nanoseconds since 1970 to nanoseconds. Its size tells the
-// unit, because times lie between March 1973 and the end of 2261. False: it is no such time.
-bool time_of_number(double number, int64_t& nanoseconds) {
-  constexpr double kFirst = 1e8, kLast = 9.2e9;  // seconds
-  for (const double per_second : {1.0, 1e3, 1e6, 1e9}) {
-    const double seconds = std::fabs(number) / per_second;
-    if (seconds < kFirst || seconds > kLast) continue;
-    const double whole = std::floor(number / per_second);
-    const double rest = number - whole * per_second;
-    nanoseconds = static_cast<int64_t>(whole) * kSecond + static_cast<int64_t>(rest * (1e9 / per_second));
-    return true;
-  }
-  return false;
-}
-
 int64_t time_in(std::string_view text, const std::string& format) {
-  int64_t nanoseconds = 0;
   if (!format.empty()) {
     if (const auto time = time_by(format, text)) return *time;
     throw NoNumber(sdk::shown_text(text) + " is not a time as time_format \"" + format + "\" says");
   }
   if (const auto time = sdk::time_of(text)) return time->nanoseconds;
   const auto number = sdk::number_of(text);
-  if (number && time_of_number(*number, nanoseconds)) return nanoseconds;
+  if (const auto nanoseconds = number ? time_of_number(*number) : std::nullopt) return *nanoseconds;
   throw NoNumber(sdk::shown_text(text) +
                  " is not a time: a date as in 2024-01-31, with or without a time after it as in 12:34:56, or a "
                  "number of seconds (from 100000000 on), milliseconds, microseconds or nanoseconds since 1970 is "
@@ -113,6 +97,18 @@ std::string plain_number(const ColumnConfig& c, std::string_view text) {
 
 bool takes_time(const ColumnConfig& c) { return c.take != "value" && c.take != "missing"; }
 bool counts_time(const ColumnConfig& c) { return unit_of(c.take) != 0; }
+
+std::optional<int64_t> time_of_number(double number) {
+  constexpr double kFirst = 1e8, kLast = 9.2e9;  // seconds
+  for (const double per_second : {1.0, 1e3, 1e6, 1e9}) {
+    const double seconds = std::fabs(number) / per_second;
+    if (seconds < kFirst || seconds > kLast) continue;
+    const double whole = std::floor(number / per_second);
+    const double rest = number - whole * per_second;
+    return static_cast<int64_t>(whole) * kSecond + static_cast<int64_t>(rest * (1e9 / per_second));
+  }
+  return std::nullopt;
+}
 
 int64_t rows_taken(const ColumnConfig& c) {
   return c.take == "hour" ? 24 : c.take == "weekday" ? 7 : c.take == "month" ? 12 : c.take == "missing" ? 2 : 0;

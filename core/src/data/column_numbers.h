@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -25,6 +26,9 @@ class NoNumber : public std::runtime_error {
 bool takes_time(const ColumnConfig& column);
 // True if it counts from a time on: days, hours, minutes.
 bool counts_time(const ColumnConfig& column);
+// Nanoseconds since 1970 of a number of seconds, milliseconds, microseconds or nanoseconds. Its size tells the unit,
+// because times lie between March 1973 and the end of 2261. Unset: it is no such time.
+std::optional<int64_t> time_of_number(double number);
 // Number of ids that `take` gives: 24 hours, 7 weekdays, 12 months, 2 for `missing`; 0: any number.
 int64_t rows_taken(const ColumnConfig& column);
 // True if numbers must be parsed from text here, whatever the reader could do.

@@ -173,7 +173,7 @@ void divide_end(const Pieces& from, int64_t rows, int64_t test_rows, Parts* part
 
 // Makes the newest rows by the time column the test. The others stay in their order.
 void divide_newest(ReaderComponent& part, const TestSplit& test, bool keep, std::vector<uint32_t> order, Parts* parts) {
-  const OrderColumn column{"data.test", test.of, test.format_of(test.of), true};
+  const OrderColumn column{"data.test", test.of, test.format_of(test.of), test.times.contains(test.of), true};
   Pieces by_time = parts->files;
   if (keep) {
     const std::vector<uint32_t> times = order_rows(part, column, true, by_time);
@@ -198,7 +198,9 @@ void divide_newest(ReaderComponent& part, const TestSplit& test, bool keep, std:
 void divide(ReaderComponent& part, const TestSplit& test, uint64_t seed, bool keep, Parts* parts) {
   std::vector<uint32_t> order;  // of rows in memory; empty: file order
   if (!test.order_by.empty())
-    order = order_rows(part, {"data.order_by", test.order_by, test.format_of(test.order_by)}, keep, parts->files);
+    order = order_rows(
+        part, {"data.order_by", test.order_by, test.format_of(test.order_by), test.times.contains(test.order_by)}, keep,
+        parts->files);
   const int64_t rows = rows_in(parts->files);
   if (test.rows == TestSplit::Rows::kNewest) return divide_newest(part, test, keep, std::move(order), parts);
   if (test.rows == TestSplit::Rows::kRandom && test.fraction > 0) {

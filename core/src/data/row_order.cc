@@ -7,6 +7,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "data/column_numbers.h"
 #include "data/columns.h"
 #include "data/time_format.h"
 #include "tessera/sdk/number_text.h"
@@ -32,6 +33,13 @@ std::optional<Key> number_in(std::string_view text) {
   return number && std::isfinite(*number) ? std::optional(Key{*number, 0, ""}) : std::nullopt;
 }
 
+Key key_of_time(int64_t nanoseconds) {
+  constexpr int64_t kSecond = 1000000000;
+  int64_t seconds = nanoseconds / kSecond, rest = nanoseconds % kSecond;
+  if (rest < 0) --seconds, rest += kSecond;
+  return Key{static_cast<double>(seconds), rest, ""};
+}
+
 // `format` is that of the column's times; empty: ISO 8601.
 std::optional<Key> time_key_in(std::string_view text, const std::string& format) {
   std::optional<int64_t> nanoseconds;
@@ -39,11 +47,7 @@ std::optional<Key> time_key_in(std::string_view text, const std::string& format)
     nanoseconds = time_by(format, text);
   else if (const std::optional<sdk::TimeText> time = sdk::time_of(text))
     nanoseconds = time->nanoseconds;
-  if (!nanoseconds) return std::nullopt;
-  constexpr int64_t kSecond = 1000000000;
-  int64_t seconds = *nanoseconds / kSecond, rest = *nanoseconds % kSecond;
-  if (rest < 0) --seconds, rest += kSecond;
-  return Key{static_cast<double>(seconds), rest, ""};
+  return nanoseconds ? std::optional(key_of_time(*nanoseconds)) : std::nullopt;
 }
 
 // The format of a date whose order as text is not that of time; "": it is none.
@@ -103,9 +107,9 @@ class Keys {
   Key key_of(std::string_view whole, const BlockRows& at, int64_t row) {
     const std::string_view text = sdk::trimmed(whole);
     const bool times = !column_.time_format.empty();
-    const std::optional<Key> number = times || form_ == KeyForm::kText ? std::nullopt : number_in(text);
-    const std::optional<Key> time =
-        form_ == KeyForm::kText || number ? std::nullopt : time_key_in(text, column_.time_format);
+    std::optional<Key> number = times || form_ == KeyForm::kText ? std::nullopt : number_in(text);
+    std::optional<Key> time = form_ == KeyForm::kText || number ? std::nullopt : time_key_in(text, column_.time_format);
+    if (column_.as_time && number) time = epoch_of(number->number, at, row), number.reset();
     if (times && !time)
       fail(Code::kInvalidArgument, at.where(row, column_.name), ": \"", text, "\" is not a time as time_format \"",
            column_.time_format, "\" says");
@@ -136,6 +140,14 @@ class Keys {
       fail(Code::kInvalidArgument, at.where(row, column_.name), ": \"", text, "\" is not a ",
            *form_ == KeyForm::kNumber ? "number" : "time", " to order by, but the first value is one");
     return number ? *number : time.value_or(Key());
+  }
+
+  Key epoch_of(double number, const BlockRows& at, int64_t row) const {
+    const std::optional<int64_t> nanoseconds = time_of_number(number);
+    if (!nanoseconds)
+      fail(Code::kInvalidArgument, at.where(row, column_.name), ": ", number,
+           " is no time since 1970, but a [[column]] ", "takes times from this column");
+    return key_of_time(*nanoseconds);
   }
 
   ReaderComponent& part_;

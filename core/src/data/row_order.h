@@ -19,6 +19,7 @@ struct OrderColumn {
   const char* key;          // the config's key, for errors
   std::string name;         // of the column
   std::string time_format;  // of its times; empty: ISO 8601
+  bool as_time = false;     // numbers are times since 1970, each in the unit that its size tells
   bool only_times = false;  // refuse texts that are not times
 };
 std::vector<uint32_t> order_rows(ReaderComponent& part, const OrderColumn& column, bool keep,

@@ -1,5 +1,6 @@
 #include "data/test_split.h"
 
+#include "data/column_numbers.h"
 #include "tessera/sdk/nearest.h"
 #include "tessera/sdk/random.h"
 
@@ -47,9 +48,11 @@ TestSplit TestSplit::from(const DataConfig& config, Rows by_default) {
 
 void TestSplit::take_formats(const std::vector<ColumnConfig>& columns) {
   for (const ColumnConfig& c : columns) {
-    if (c.time_format.empty()) continue;
     const std::vector<std::string> named = c.column.empty() ? c.name : std::vector{c.column};
-    for (const std::string& name : named) formats.emplace(name, c.time_format);
+    for (const std::string& name : named) {
+      if (!c.time_format.empty()) formats.emplace(name, c.time_format);
+      if (takes_time(c)) times.insert(name);
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,11 +24,12 @@ struct TestSplit {
   static TestSplit from(const DataConfig& config, Rows by_default);
   int64_t count(int64_t rows) const { return static_cast<int64_t>(static_cast<double>(rows) * fraction); }
   void describe(Dataset* set) const;
-  // Keeps the time_format of each column of the files that has one.
+  // Keeps the time_format of each column of the files that has one, and which columns a [[column]] takes times from.
   void take_formats(const std::vector<ColumnConfig>& columns);
   std::string format_of(const std::string& column) const;
 
   std::map<std::string, std::string> formats = {};  // by column of the files
+  std::set<std::string> times = {};                 // columns of the files
 };
 
 // The random test part. Only the seed and a row's number in the data set decide if it is in the part, not ranks, blocks
