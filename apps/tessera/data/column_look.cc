@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "data/column_names.h"
 #include "data/odd_texts.h"
 #include "data/time_format.h"
 #include "tessera/sdk/fields.h"
@@ -19,10 +20,13 @@ namespace {
 constexpr double kDay = 86400e9;  // nanoseconds per day
 constexpr uint64_t kOdd = 0x9e3779b97f4a7c15u;
 
+// True for the numbers that stand for "never" among times since 1970.
+bool is_never(double number) { return number == 0 || number == -1; }
+
 }  // namespace
 
 ColumnLook::ColumnLook(std::string name, bool list, bool weighted, Room room)
-    : name_(std::move(name)), list_(list), weighted_(weighted), room_(room) {}
+    : name_(std::move(name)), list_(list), weighted_(weighted), room_(room), named_as_time_(named_as_time(name_)) {}
 
 ColumnLook::Kind ColumnLook::kind_of(std::string_view field, double& number) {
   const std::string_view text = trimmed(field);
@@ -101,6 +105,7 @@ void ColumnLook::count(const Entry& entry, bool tail) {
       return;
     case Kind::kNumber:
       numbers_.add(entry.number);
+      if (named_as_time_ && !is_never(entry.number)) dated_.add(entry.number);
       follow(entry.number);
       if (!tail) return;
       ++tail_numbers_;
@@ -138,6 +143,7 @@ void ColumnLook::forms(ColumnSeen& out, bool words_may_miss) const {
     out.missing += out.form == Form::kTimes ? words_ : words;
     out.numbers = out.form == Form::kTimes ? days_ : numbers_;
     if (take_vectors(out)) return;
+    if (out.form == Form::kNumbers) take_never(out);
     for (const Entry& e : entries_) {
       if (e.kind == Kind::kWord) out.missing_words.push_back(e.value.text);
     }
@@ -151,12 +157,24 @@ void ColumnLook::forms(ColumnSeen& out, bool words_may_miss) const {
   if (take_own_words(out, words_may_miss) || take_other_times(out)) return;
   ListText items(out.values, there, out.exact);
   // Dates with times, even if a few fields are other words, are no lists of parts.
-  if (items.separator() == ' ' && (2 * times_ > there || are_other_dates(out))) return;
+  if ((items.separator() == ' ' && 2 * times_ > there) || are_other_dates(out)) return;
   out.items = std::move(items);
   if (out.items.nested()) out.form = Form::kNested;
   if (out.items.separator() != 0) out.form = Form::kLists;
   if (out.form == Form::kTexts || (out.form == Form::kLists && out.items.separator() == ',' && !out.items.bracketed()))
     take_written(out);
+}
+
+// Takes 0 and -1 among times since 1970 for missing ones.
+void ColumnLook::take_never(ColumnSeen& out) const {
+  const int64_t never = numbers_.count() - dated_.count();
+  if (list_ || never == 0 || never > dated_.count()) return;
+  if (epoch_unit(name_, dated_.least(), dated_.most()) == nullptr) return;
+  out.numbers = dated_;
+  out.missing += never;
+  for (const Entry& e : entries_) {
+    if (e.kind == Kind::kNumber && is_never(e.number)) out.own_words.push_back(e.value.text);
+  }
 }
 
 // Recognises lists of numbers, and sets the form if all rows have equally many.
@@ -328,8 +346,8 @@ ColumnSeen ColumnLook::seen(bool words_may_miss) const {
   out.lengths = list_ ? lengths_ : out.items.lengths();
   out.numbers_among = numbers_.count(), out.times_among = times_;
   out.repeated = repeated_;
-  out.counts = counts_, out.sorted = out.time_format.empty() ? sorted_ : out.sorted,
-  out.hours = hours_ || out.other_hours;
+  out.counts = counts_ && out.form == Form::kNumbers && numbers_.count() > 1,
+  out.sorted = out.time_format.empty() ? sorted_ : out.sorted, out.hours = hours_ || out.other_hours;
   out.words_hash = words_hash_, out.pattern_hash = pattern_hash_;
   out.tail_fields = tail_fields_;
   const int64_t head = numbers_.count() - tail_numbers_;

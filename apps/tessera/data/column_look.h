@@ -49,6 +49,7 @@ struct ColumnSeen {
   bool sorted = false;                     // no number or time is less than its predecessor
   bool hours = false;                      // kTimes: some are not at midnight
   WrittenNumber written;                   // kWritten only
+  bool points_elsewhere = false;           // commas separate the file's fields, or other columns have decimal points
   bool list = false;                       // the file format has lists, so fields are list values
   bool weighted = false;                   // a list whose items have weights
   ListText items;                          // kLists made of texts
@@ -99,6 +100,7 @@ class ColumnLook {
   void forms(ColumnSeen& out, bool words_may_miss) const;
   bool take_vectors(ColumnSeen& out) const;
   void take_written(ColumnSeen& out) const;
+  void take_never(ColumnSeen& out) const;
   bool take_own_words(ColumnSeen& out, bool words_may_miss) const;
   bool take_other_times(ColumnSeen& out) const;
   std::vector<Entry> own_words() const;
@@ -112,6 +114,8 @@ class ColumnLook {
   int64_t fields_ = 0, tail_fields_ = 0, empty_ = 0, words_ = 0, times_ = 0, texts_ = 0;
   bool hours_ = false, repeated_ = false;
   NumberSummary numbers_, days_, lengths_;
+  bool named_as_time_;
+  NumberSummary dated_;                     // of a column named as a time: the numbers except 0 and -1
   VectorLook vectors_;                      // of texts
   int64_t shortest_ = 0, empty_lists_ = 0;  // lists of the file format: the least length above 0
   int64_t tail_numbers_ = 0;

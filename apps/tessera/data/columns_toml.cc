@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "data/column_names.h"
 #include "data/id_words.h"
 #include "data/label_toml.h"
 #include "data/odd_texts.h"
@@ -171,11 +172,7 @@ std::string other_note(const ColumnSeen& c, const Decision& d) {
   if ((c.form == Form::kLists || c.list) && c.vector.most > 0)
     return comment(str_cat("The items are numbers, ", c.vector.least, " to ", c.vector.most,
                            " in a row, and are taken for ids. A vector would have as many in each row."));
-  if (c.form == Form::kWritten && c.written.ambiguous)
-    return comment(
-        str_cat("The comma in ", quoted(c.values.front().text),
-                " is taken for one that groups digits. If it is the decimal sign, write decimal = \",\" instead of "
-                "strip."));
+  if (std::string note = written_note(c); !note.empty()) return note;
   if (c.form == Form::kLists && !c.list && c.items.weighted())
     return comment(str_cat(c.distinct,
                            " ids, each with the weight of its row after \":\". If the number is part of the id, "
@@ -197,6 +194,12 @@ std::string other_note(const ColumnSeen& c, const Decision& d) {
   const std::string name = lower(c.name);
   if (d.dense && c.numbers.least() >= 0 && (name == "weight" || name == "weights" || name == "sample_weight"))
     return comment("An input. If it says how much each sample counts, write as = \"weight\" and nothing else of it.");
+  if (d.ids && !d.dense && ids_by_name(c) && !exceeds_doubles(c))
+    return comment(
+        "Because of the name, these numbers are ids. If they are quantities, write as = \"dense\", missing = \"mean\" and "
+        "transform = \"standardise\" in place of the lines below the name.");
+  if (d.dense && all_differ(c))
+    return comment("Each row has a different whole number. If it is a key of the row, leave the column out.");
   if (d.dense && d.ids)
     return comment("Whole numbers that repeat often: the column is both a number and an id. Leave out the wrong one.");
   return {};
@@ -255,8 +258,8 @@ std::string other_label(const ColumnSeen& c, const Decision& d, Writer& writer, 
 std::string column_text(const ColumnSeen& c, const Decision& d, Writer& writer, bool any_dense) {
   switch (d.kind) {
     case Decision::Kind::kLeftOut:
-      return strangers_note(c) + (c.form == Form::kNumbers ? odd_texts_note(c) : "") +
-             comment(str_cat("left out because ", d.reason, ": ", quoted(c.name)));
+      return strangers_note(c) + (c.form == Form::kNumbers || c.form == Form::kTexts ? odd_texts_note(c) : "") +
+             epoch_note(c) + comment(str_cat("left out because ", d.reason, ": ", quoted(c.name)));
     case Decision::Kind::kOtherLabel:
       return other_label(c, d, writer, any_dense);
     case Decision::Kind::kLabel:
@@ -264,8 +267,8 @@ std::string column_text(const ColumnSeen& c, const Decision& d, Writer& writer, 
     case Decision::Kind::kFeature:
       break;
   }
-  return strangers_note(c) + odd_texts_note(c) + (d.ids ? id_words_note(c) : "") + feature_note(c, d) +
-         writer.feature(c, d);
+  return strangers_note(c) + odd_texts_note(c) + spellings_note(c) + epoch_note(c) + (d.ids ? id_words_note(c) : "") +
+         feature_note(c, d) + writer.feature(c, d);
 }
 
 }  // namespace

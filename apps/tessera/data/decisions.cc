@@ -1,10 +1,10 @@
 #include "data/decisions.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <utility>
 
+#include "data/column_names.h"
 #include "data/id_words.h"
 #include "data/odd_texts.h"
 #include "data/toml_text.h"
@@ -18,43 +18,6 @@ constexpr int64_t kEnough = 100;     // rows needed before "each row has a diffe
 
 bool all_whole(const ColumnSeen& c) { return is_number(c) && c.numbers.whole() == c.numbers.count(); }
 
-// Splits a name into words: "userId", "user_id" and "user.id" give user and id.
-std::vector<std::string> words_of(const std::string& name) {
-  std::vector<std::string> out(1);
-  for (size_t i = 0; i < name.size(); ++i) {
-    const auto c = static_cast<unsigned char>(name[i]);
-    const bool begins = std::isupper(c) != 0 && i > 0 && std::islower(static_cast<unsigned char>(name[i - 1])) != 0;
-    if (std::isalnum(c) == 0 || begins) out.emplace_back();
-    if (std::isalnum(c) != 0) out.back() += static_cast<char>(std::tolower(c));
-  }
-  std::erase_if(out, [](const std::string& word) { return word.empty(); });
-  return out;
-}
-
-bool has_word(const ColumnSeen& c, const std::vector<std::string>& words) {
-  const std::vector<std::string> of_name = words_of(c.name);
-  return std::any_of(of_name.begin(), of_name.end(),
-                     [&](const std::string& w) { return std::find(words.begin(), words.end(), w) != words.end(); });
-}
-
-// True if the name says that the numbers are ids, whose order and distance mean nothing.
-bool named_as_id(const ColumnSeen& c) {
-  const std::string name = lower(c.name);
-  return name.ends_with("id") || name.ends_with("code") ||
-         has_word(c, {"id", "user", "item", "film", "movie", "product", "zip", "zipcode", "code"});
-}
-
-// True for a time in seconds, milliseconds, ... since 1970 whose name says so.
-bool is_epoch(const ColumnSeen& c) {
-  constexpr double kFirst = 1e8, kLast = 9.2e9;  // seconds: the years 1973 and 2261
-  if (!is_number(c) || c.form != Form::kNumbers) return false;
-  if (!has_word(c, {"timestamp", "time", "date", "datetime", "ts", "at", "created", "updated", "epoch"})) return false;
-  constexpr std::array<double, 4> kUnits = {1, 1e3, 1e6, 1e9};
-  return std::any_of(kUnits.begin(), kUnits.end(), [&](double unit) {
-    return c.numbers.least() >= kFirst * unit && c.numbers.most() <= kLast * unit;
-  });
-}
-
 double there(const ColumnSeen& c) { return static_cast<double>(c.fields - c.missing); }
 
 bool nearly_all_differ(const ColumnSeen& c) {
@@ -62,10 +25,13 @@ bool nearly_all_differ(const ColumnSeen& c) {
   return c.fields - c.missing >= kEnough && static_cast<double>(c.distinct) > kNearlyAll * there(c);
 }
 
-// True for whole numbers that are all different. They number the rows and say nothing about other rows.
+// True for whole numbers that are all different, and are named or close together as keys are. They number the rows and
+// say nothing about other rows.
 bool is_key(const ColumnSeen& c) {
-  return all_whole(c) && c.fields - c.missing >= kEnough && !c.repeated &&
-         static_cast<double>(c.distinct) > 0.97 * there(c);
+  constexpr double kClose = 10;  // mean distance of the keys
+  if (!all_differ(c)) return false;
+  const double range = c.numbers.most() - c.numbers.least() + 1;
+  return c.counts || named_as_id(c.name) || range < kClose * static_cast<double>(c.distinct);
 }
 
 // The first column with each content.
@@ -91,22 +57,35 @@ std::string why_left_out(const ColumnSeen& c, Contents& contents) {
   if (const ColumnSeen* original = contents.original_of(c)) return str_cat("it is a copy of ", quoted(original->name));
   if (c.distinct == 1 && c.missing == 0) return str_cat("each row has the same value, ", quoted(c.values.front().text));
   if (c.form == Form::kNested) return "its fields begin with a bracket and are not lists of items";
+  if (!c.items.cut_off().empty())
+    return str_cat("only a part of its lists was printed, as in ", quoted(c.items.cut_off()),
+                   ": write all items, for example with json.dumps(x.tolist())");
+  if (!c.items.with_missing().empty())
+    return str_cat("there is no item for a missing one, as in ", quoted(c.items.with_missing()),
+                   ": leave None, null and nan out of the lists");
   if (c.form == Form::kVectors && c.vector.broken > 0)
     return str_cat("its lists of ", c.vector.width(), " numbers are a vector, but ", c.vector.broken,
                    c.vector.broken == 1 ? " of their values is" : " of their values are",
                    " missing or infinite, such as NaN: write numbers there, or leave these rows out");
-  if (c.form == Form::kTimes || c.form == Form::kVectors || is_epoch(c)) return {};
+  if (c.form == Form::kTimes || c.form == Form::kVectors || epoch_unit(c) != nullptr) return {};
   if (c.form == Form::kTexts && c.vector.most > 0)
     return str_cat("its rows have lists of ", c.vector.least, " to ", c.vector.most,
                    " numbers, and a vector has as many in each row");
   if (is_key(c))
     return c.counts ? "it counts the rows: each has a larger whole number than the one before"
                     : "it numbers the rows: each has a different whole number";
+  if (c.form == Form::kWritten && c.written.likely_ids && c.points_elsewhere)
+    return str_cat("a field such as ", quoted(c.values.front().text),
+                   " seems to be two ids, and could be a number. Add a [[column]] with separator = \",\" for ids, or "
+                   "with as = \"dense\" and decimal = \",\" for numbers");
   if (is_accounting(c)) return "its negative numbers are in parentheses, but are read only with a minus";
   if (are_other_dates(c) && kRowsPerDate * static_cast<double>(c.distinct) > there(c))
     return "it has many dates, and they are read only as YYYY-MM-DD: a category of single days knows no other day";
   if (c.form == Form::kTexts && nearly_all_differ(c)) return "nearly every row has a different value";
-  if (all_whole(c) && named_as_id(c) && nearly_all_differ(c)) return "nearly every row has a different value";
+  if (all_whole(c) && named_as_id(c.name) && nearly_all_differ(c))
+    return "it is named as an id, and nearly every row has a different value";
+  if (exceeds_doubles(c) && nearly_all_differ(c))
+    return "nearly every row has a different whole number, too large for a double";
   return {};
 }
 
@@ -156,7 +135,7 @@ void as_feature(const ColumnSeen& c, Decision& d) {
   constexpr double kMany = 0.05;
   constexpr int64_t kOrdered = 2;  // from more values than this, their order means something
   constexpr int64_t kOften = 200;  // mean rows per number from which it can be learned as an id
-  if (c.form == Form::kTimes || is_epoch(c)) {
+  if (c.form == Form::kTimes || epoch_unit(c) != nullptr) {
     d.times = true;
     return;
   }
@@ -165,7 +144,7 @@ void as_feature(const ColumnSeen& c, Decision& d) {
     return;
   }
   const bool as_doubles = is_number(c) && (c.distinct == 1 || c.numbers.least() < c.numbers.most());
-  if (!as_doubles || exceeds_doubles(c) || (named_as_id(c) && all_whole(c))) {  // a double holds 53 bits of an id
+  if (!as_doubles || exceeds_doubles(c) || ids_by_name(c)) {  // a double holds 53 bits of an id
     d.ids = true;
     return;
   }
@@ -177,6 +156,13 @@ void as_feature(const ColumnSeen& c, Decision& d) {
 }
 
 }  // namespace
+
+bool ids_by_name(const ColumnSeen& c) { return all_whole(c) && named_as_id(c.name); }
+
+bool all_differ(const ColumnSeen& c) {
+  return all_whole(c) && c.fields - c.missing >= kEnough && !c.repeated &&
+         static_cast<double>(c.distinct) > 0.97 * there(c);
+}
 
 std::vector<Decision> decide(const std::vector<ColumnSeen>& columns, const Labels& labels) {
   std::vector<Decision> out(columns.size());

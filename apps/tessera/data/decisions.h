@@ -26,4 +26,9 @@ struct Decision {
 constexpr int64_t kFewNumbers = 50;
 std::vector<Decision> decide(const std::vector<ColumnSeen>& columns, const Labels& labels);
 
+// True if the name of whole numbers makes them ids.
+bool ids_by_name(const ColumnSeen& column);
+// True for whole numbers, enough of them, each of which is in one row.
+bool all_differ(const ColumnSeen& column);
+
 }  // namespace tessera::cli

@@ -1,6 +1,7 @@
 #include "data/encoding.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
@@ -67,16 +68,69 @@ size_t look_at_other(std::string_view text, bool last, OtherBytes& out) {
   return at;
 }
 
+constexpr int64_t kSure = 3;  // characters from which on a text is UTF-8
+
 // Latin-1 hardly ever has sequences of bytes that are UTF-8, so these come from another text.
 void require_one_encoding(const std::string& path, int64_t longer, const char* where, int64_t at) {
-  constexpr int64_t kSure = 3;
   if (longer < kSure) return;
   fail(Code::kInvalidArgument, path, ": the byte at offset ", at, " is not UTF-8, but ", longer, " characters ", where,
        " it are: write the file in one encoding, or, to read all of it as Latin-1, name --reader ",
        "\"csv?encoding=latin-1\"");
 }
 
+// True for the first bytes of compressed files and other formats, of which a reader says what they are.
+bool is_no_text(std::string_view text) {
+  static constexpr std::array<std::string_view, 14> kMagic = {"\x1f\x8b",
+                                                              "\x28\xb5\x2f\xfd",
+                                                              "PK\3\4",
+                                                              "BZh",
+                                                              "\xfd"
+                                                              "7zXZ",
+                                                              "7z\xbc\xaf",
+                                                              "PAR1",
+                                                              "ARROW1",
+                                                              "\x80\x04\x95",
+                                                              "\x80\x05\x95",
+                                                              "SQLite f",
+                                                              "\x89HDF",
+                                                              "\xd0\xcf\x11\xe0",
+                                                              "%PDF-"};
+  return std::any_of(kMagic.begin(), kMagic.end(), [&](std::string_view magic) { return text.starts_with(magic); });
+}
+
 }  // namespace
+
+void look_at_field(std::string_view field, FieldBytes& out) {
+  if (std::none_of(field.begin(), field.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x80; })) return;
+  bool wrong = false;
+  int64_t longer = 0;
+  if (valid_bytes(field, wrong, longer) == field.size()) {
+    out.utf8 += longer;
+    return;
+  }
+  OtherBytes other;
+  look_at_other(field, true, other);
+  out.odd = true;
+  out.utf8 += other.utf8;
+  out.of_windows = out.of_windows || other.of_windows;
+}
+
+std::string encoding_of_fields(const std::vector<std::pair<std::string, FieldBytes>>& files) {
+  const std::pair<std::string, FieldBytes>*odd = nullptr, *utf8 = nullptr;
+  bool of_windows = false;
+  for (const auto& file : files) {
+    if (file.second.odd) odd = &file;
+    if (file.second.utf8 >= kSure) utf8 = &file;
+    of_windows = of_windows || file.second.of_windows;
+  }
+  if (odd == nullptr) return {};
+  if (utf8 != nullptr)
+    fail(Code::kInvalidArgument, odd->first, " has characters that are not UTF-8, but ", utf8->second.utf8, " of ",
+         utf8 == odd ? "it" : utf8->first,
+         " are: write all files in one encoding, or, to read all of them as Latin-1, name --reader ",
+         "\"csv?encoding=latin-1\"");
+  return of_windows ? "windows-1252" : "latin-1";
+}
 
 std::string encoding_of(const std::string& path) {
   constexpr size_t kChunk = size_t{1} << 20;
@@ -91,9 +145,7 @@ std::string encoding_of(const std::string& path) {
   while (file.read(chunk.data(), static_cast<std::streamsize>(chunk.size())), file.gcount() > 0) {
     text.append(chunk.data(), static_cast<size_t>(file.gcount()));
     if (first && (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))) return "utf-16";
-    if (first && (text.starts_with("\x1f\x8b") || text.starts_with("\x28\xb5\x2f\xfd") || text.starts_with("PAR1") ||
-                  text.starts_with("ARROW1")))
-      return {};
+    if (first && is_no_text(text)) return {};
     first = false;
     if (!odd) {
       const size_t valid = valid_bytes(text, odd, longer);

@@ -14,8 +14,9 @@ namespace {
 
 struct Looked {
   std::vector<ColumnLook> columns;
-  int64_t rows = 0, of = 0;  // rows that were looked at, and rows in the files
-  HyperLogLog distinct;      // of the rows that were looked at
+  int64_t rows = 0, of = 0;                               // rows that were looked at, and rows in the files
+  HyperLogLog distinct;                                   // of the rows that were looked at
+  std::vector<std::pair<std::string, FieldBytes>> files;  // with their names
 };
 
 // A line that is redrawn while rows are looked at.
@@ -42,7 +43,7 @@ class LookProgress {
 };
 
 // `tail` is the index, in this block, of the first row of the last tenth.
-void look_at(std::span<const tsr_reader_values> values, int64_t rows, int64_t tail, Looked& out) {
+void look_at(std::span<const tsr_reader_values> values, int64_t rows, int64_t tail, FieldBytes& encoding, Looked& out) {
   std::vector<uint64_t> hashes(static_cast<size_t>(rows));  // one for each row
   std::vector<ColumnLook>& columns = out.columns;
   for (size_t c = 0; c < columns.size(); ++c) {
@@ -52,9 +53,11 @@ void look_at(std::span<const tsr_reader_values> values, int64_t rows, int64_t ta
     for (int64_t row = 0; row < rows; ++row) {
       const int64_t begin = lists != nullptr ? lists[row] : row, end = lists != nullptr ? lists[row + 1] : row + 1;
       uint64_t& hash = hashes[static_cast<size_t>(row)];
-      for (int64_t i = begin; i < end; ++i)
-        hash = sdk::mixed(
-            hash + columns[c].add({bytes + texts[i], static_cast<size_t>(texts[i + 1] - texts[i])}, row >= tail));
+      for (int64_t i = begin; i < end; ++i) {
+        const std::string_view field(bytes + texts[i], static_cast<size_t>(texts[i + 1] - texts[i]));
+        look_at_field(field, encoding);
+        hash = sdk::mixed(hash + columns[c].add(field, row >= tail));
+      }
       if (lists != nullptr) columns[c].end_list(end - begin);
       hash = sdk::mixed(hash + c);
     }
@@ -84,11 +87,18 @@ Looked look_at_rows(data::ReaderComponent& files, int64_t most, bool progress) {
   if (most == 0) most = out.of;
   const int64_t some = anywhere && out.of > most ? std::max<int64_t>(1, blocks * most / out.of) : blocks;
   const int64_t tail = std::min(most, out.of) - std::min(most, out.of) / 10;
+  for (int64_t i = 0; i < files.files(); ++i) out.files.emplace_back(files.file(i), FieldBytes());
+  if (!out.files.empty()) {
+    for (const data::FileColumn& c : columns) look_at_field(c.name, out.files[0].second);
+  }
   LookProgress line(progress, std::min(most, out.of));
   for (int64_t i = 0; i < some && out.rows < most; ++i) {
     const int64_t block = i * blocks / some;
     const int64_t here = std::min(most - out.rows, files.blocks()[static_cast<size_t>(block)].rows);
-    files.read(block, [&](std::span<const tsr_reader_values> values) { look_at(values, here, tail - out.rows, out); });
+    FieldBytes& encoding = out.files[static_cast<size_t>(files.blocks()[static_cast<size_t>(block)].file)].second;
+    files.read(block, [&](std::span<const tsr_reader_values> values) {
+      look_at(values, here, tail - out.rows, encoding, out);
+    });
     out.rows += here;
     line.report(out.rows);
   }
@@ -119,21 +129,40 @@ void add_unreadable(const data::ReaderComponent& files, std::vector<ColumnSeen>&
   }
 }
 
+// True if commas separate the fields, or a column has numbers with a decimal point, so that a comma is hardly one.
+bool has_points(const std::vector<ColumnSeen>& columns, const std::string& reader) {
+  if ((reader == "csv" || reader.starts_with("csv?")) && reader.find("delimiter=") == std::string::npos) return true;
+  const auto has_point = [](const ListText::Value& v) { return v.text.find('.') != std::string::npos; };
+  return std::any_of(columns.begin(), columns.end(), [&](const ColumnSeen& c) {
+    return c.form == Form::kNumbers && std::any_of(c.values.begin(), c.values.end(), has_point);
+  });
+}
+
 }  // namespace
 
 FilesSeen look_at_files(const Runtime& runtime, const LookOptions& options) {
-  std::vector<std::string> readers = options.readers;
+  FittingReader found;
+  Looked looked;
+  const auto look = [&](const std::string& encoding) {
+    std::vector<std::string> readers = options.readers;
+    for (std::string& reader : readers)
+      reader = encoding.empty() ? reader : with_option(reader, "encoding=" + encoding);
+    found = fitting_reader(runtime, readers, options.path);
+    looked = look_at_rows(*found.files, options.rows, options.progress);
+  };
   const std::string encoding = options.text ? encoding_of(options.path) : "";
-  if (!encoding.empty()) {
-    for (std::string& reader : readers) reader = with_option(reader, "encoding=" + encoding);
-  }
-  const FittingReader found = fitting_reader(runtime, readers, options.path);
-  const Looked looked = look_at_rows(*found.files, options.rows, options.progress);
+  look(encoding);
+  // The bytes of compressed files, and of several files, are known once they are read.
+  if (const std::string other = options.text && encoding.empty() ? encoding_of_fields(looked.files) : "";
+      !other.empty())
+    look(other);
   FilesSeen out;
   out.rows = looked.rows, out.of = looked.of, out.distinct_rows = looked.distinct.count();
   out.reader = found.name;
   out.missing_words_reader = with_missing_words(runtime, found.name);
   for (const ColumnLook& column : looked.columns) out.columns.push_back(column.seen(!out.missing_words_reader.empty()));
+  const bool points = has_points(out.columns, found.name);
+  for (ColumnSeen& column : out.columns) column.points_elsewhere = points;
   add_unreadable(*found.files, out.columns);
   return out;
 }

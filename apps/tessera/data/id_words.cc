@@ -21,6 +21,10 @@ bool has_zeros_in_front(std::string_view text) {
 
 // Names two values that are one number and two words.
 std::string notations_note(const ColumnSeen& c) {
+  const auto is_plain =
+      [](const std::string& word) {  // two of these are two numbers, even if a double has one for both
+        return !word.empty() && std::all_of(word.begin(), word.end(), is_written_digit);
+      };
   std::map<double, std::string> words;
   for (const ListText::Value& v : c.values) {
     const std::string_view text = sdk::trimmed(v.text);
@@ -29,7 +33,7 @@ std::string notations_note(const ColumnSeen& c) {
     sdk::append_word(word, text);
     if (!number || word == "true" || word == "false") continue;
     const auto [first, fresh] = words.try_emplace(*number, word);
-    if (!fresh && first->second != word)
+    if (!fresh && first->second != word && !(is_plain(first->second) && is_plain(word)))
       return comment(str_cat(quoted(first->second), " and ", quoted(word),
                              " are one number and two ids. Write one notation into the file if they mean the same."));
   }
@@ -67,6 +71,10 @@ bool is_padded(const ColumnSeen& c) {
 }
 
 std::string id_words_note(const ColumnSeen& c) {
+  if (const std::string& word = c.items.missing_word(); c.form == Form::kLists && !word.empty())
+    return comment(str_cat(quoted(word),
+                           " is an item of its own in these lists. If it stands for a missing one, leave "
+                           "it out of the file."));
   if (c.list) return {};
   if (c.form == Form::kTexts && c.numbers_among == 0 && c.times_among == 0) return null_word_note(c);
   if (c.form != Form::kNumbers) return {};

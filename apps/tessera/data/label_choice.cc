@@ -113,6 +113,10 @@ Labels guess(const std::vector<ColumnSeen>& columns) {
     out.columns = {at};
     return out;
   }
+  for (const ColumnSeen& c : columns) {
+    if (named_as_label(c) && label_form(c) == LabelForm::kNone)
+      fail(Code::kInvalidArgument, why_not(c), "; there are the columns ", names_of(columns));
+  }
   fail(Code::kInvalidArgument,
        "no column has a name like a label, or only zeros and ones: name the label with --label, out of ",
        names_of(columns));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "data/odd_texts.h"
 #include "data/toml_text.h"
 #include "tessera/error.h"
 #include "tessera/sdk/values.h"
@@ -52,7 +53,25 @@ std::string written_keys(const ColumnSeen& c) {
                                 c.written.strip.empty() ? "" : str_cat("strip = ", quoted(c.written.strip), "\n"));
 }
 
+std::string written_note(const ColumnSeen& c) {
+  if (c.form != Form::kWritten) return {};
+  const auto with_comma = std::find_if(c.values.begin(), c.values.end(),
+                                       [](const ListText::Value& v) { return v.text.find(',') != std::string::npos; });
+  if (with_comma == c.values.end()) return {};
+  if (c.written.ambiguous)
+    return comment(
+        str_cat("The comma in ", quoted(with_comma->text),
+                " is taken for one that groups digits. If it is the decimal sign, write decimal = \",\" instead of "
+                "strip."));
+  if (c.written.two_ids && c.points_elsewhere)
+    return comment(str_cat("A guess: the comma in ", quoted(with_comma->text),
+                           " is taken for the decimal sign. If these are two ids, write ids = \"vocabulary\" and "
+                           "separator = \",\" in place of the lines below the name."));
+  return {};
+}
+
 std::string label_toml(const ColumnSeen& c) {
+  const std::string notes = is_number(c) ? odd_texts_note(c) + written_note(c) : "";
   const std::string head = str_cat("[[column]]\nname = ", quoted(c.name), "\nas = \"label\"\n", written_keys(c));
   switch (label_form(c)) {
     case LabelForm::kWords: {
@@ -64,9 +83,9 @@ std::string label_toml(const ColumnSeen& c) {
                              short_number(c.numbers.mean()),
                              ". To predict the number itself, write real = true instead of the threshold, and loss = "
                              "\"mse\" in [[head]].")) +
-             rare_note(c) + head + str_cat("threshold = ", plain_number(threshold_of(c)), "\n");
+             notes + rare_note(c) + head + str_cat("threshold = ", plain_number(threshold_of(c)), "\n");
     case LabelForm::kReal:
-      return counts_note(c) +
+      return notes + counts_note(c) +
              comment(
                  str_cat("The number itself is predicted. To predict whether it is above its mean, write threshold = ",
                          short_number(c.numbers.mean()), " instead of real, and take the model of another label.")) +

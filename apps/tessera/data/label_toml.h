@@ -16,5 +16,7 @@ std::string guess_note(const std::vector<ColumnSeen>& columns, const Labels& lab
 std::string words_key(const ColumnSeen& column);
 // The keys that read numbers such as $12.99, and the key above; empty for plain numbers.
 std::string written_keys(const ColumnSeen& column);
+// A comment on a comma in numbers that could mean something else; empty if there is none.
+std::string written_note(const ColumnSeen& column);
 
 }  // namespace tessera::cli

@@ -6,6 +6,7 @@
 
 #include "tessera/sdk/fields.h"
 #include "tessera/sdk/printed_list.h"
+#include "tessera/sdk/values.h"
 
 namespace tessera::cli {
 namespace {
@@ -136,6 +137,13 @@ ListText::Reading ListText::reading(const Items& items, char separator, int64_t 
   return separator == ' ' && again ? Reading::kEither : Reading::kList;
 }
 
+// Keeps a field whose list in brackets the readers refuse because of this item.
+void ListText::look_for_no_item(std::string_view item, const std::string& field) {
+  static constexpr std::array<std::string_view, 4> kNone = {"None", "null", "nan", "NaN"};
+  if (std::find(kNone.begin(), kNone.end(), sdk::item_inside(item)) != kNone.end()) with_missing_ = field;
+  if (item == "..." || item.find(" ... ") != std::string_view::npos) cut_off_ = field;
+}
+
 // Returns true if most fields begin with a bracket.
 bool ListText::take_brackets(const std::vector<Value>& values) {
   int64_t all = 0, opened = 0, lists = 0, several = 0, commas = 0;
@@ -162,7 +170,8 @@ bool ListText::take_brackets(const std::vector<Value>& values) {
     list_in_brackets(text, inside);
     int64_t length = 0;
     for (std::string_view rest = inside; !sdk::finished(rest);) {
-      const std::string_view item = without_quotes(without_blanks(sdk::cut(rest, separator)));
+      const std::string_view written = without_blanks(sdk::cut(rest, separator)), item = without_quotes(written);
+      look_for_no_item(written, text);
       if (item.empty()) continue;
       ++length;
       items.all += times;
@@ -183,6 +192,10 @@ void ListText::take(const Items& items, char separator, bool weighted) {
   distinct_ = std::ssize(counts);
   once_ = std::count_if(counts.begin(), counts.end(), [](const auto& c) { return c.second == 1; });
   lengths_ = items.lengths;
+  for (const auto& [item, rows] : counts) {
+    const bool letters = item.find_first_of("aA") != std::string::npos || item.size() > 2;
+    if (!bracketed_ && letters && sdk::is_missing_word(item)) missing_word_ = std::max(missing_word_, item);
+  }
 }
 
 ListText::ListText(const std::vector<Value>& values, int64_t there, bool exact) {

@@ -40,6 +40,11 @@ class ListText {
   // are empty.
   const std::string& parts_separator() const { return parts_separator_; }
   bool gaps() const { return gaps_; }
+  // Lists in brackets that no reader takes: a field with None or nan as an item, or one that was cut as [1 2 ... 9].
+  const std::string& with_missing() const { return with_missing_; }
+  const std::string& cut_off() const { return cut_off_; }
+  // An item of lists without brackets that usually stands for a missing value: NA, null, ...; empty if there is none.
+  const std::string& missing_word() const { return missing_word_; }
   int64_t wholes() const { return wholes_; }                 // distinct fields that have several items
   int64_t distinct() const { return distinct_; }             // distinct items
   int64_t once() const { return once_; }                     // items that occurred once
@@ -62,12 +67,13 @@ class ListText {
   static Items cut(const std::vector<Value>& values, char separator);
   static Reading reading(const Items& items, char separator, int64_t there, bool exact);
   bool take_brackets(const std::vector<Value>& values);
+  void look_for_no_item(std::string_view item, const std::string& field);
   void take(const Items& items, char separator, bool weighted);
   void find_parts(const std::vector<Value>& values, int64_t there);
 
   char separator_ = 0, other_separator_ = 0;
   bool bracketed_ = false, weighted_ = false, nested_ = false;
-  std::string parts_separator_;
+  std::string parts_separator_, with_missing_, cut_off_, missing_word_;
   bool gaps_ = false;
   int64_t wholes_ = 0, distinct_ = 0, once_ = 0;
   NumberSummary lengths_;

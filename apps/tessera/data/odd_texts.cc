@@ -7,10 +7,13 @@
 #include <functional>
 #include <map>
 
+#include "data/column_names.h"
+#include "data/date_texts.h"
 #include "data/toml_text.h"
 #include "tessera/error.h"
 #include "tessera/sdk/fields.h"
 #include "tessera/sdk/number_text.h"
+#include "tessera/sdk/values.h"
 
 namespace tessera::cli {
 namespace {
@@ -27,55 +30,6 @@ double share_of(const ColumnSeen& c, const std::function<bool(std::string_view)>
     such += is(sdk::trimmed(v.text)) ? static_cast<double>(v.count) : 0;
   }
   return all > 0 ? such / all : 0;
-}
-
-// The words of a text, in lower case, and the number of its digits, without a time of the day such as 10:30.
-std::vector<std::string> date_words(std::string_view text, size_t& digits) {
-  std::vector<std::string> out;
-  digits = 0;
-  while (!text.empty()) {
-    const std::string_view token = text.substr(0, text.find(' '));
-    text.remove_prefix(std::min(token.size() + 1, text.size()));
-    if (token.find(':') != std::string_view::npos) continue;
-    bool in_word = false;
-    for (const char c : token) {
-      digits += is_digit(c) ? 1 : 0;
-      const bool letter = is_letter(c);
-      if (letter && !in_word) out.emplace_back();
-      if (letter) out.back() += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-      in_word = letter;
-    }
-  }
-  return out;
-}
-
-// True for Mar-2018, Mar 5, 2024 and Sun, 10 March 2024 10:00:00 GMT: a month's name, numbers, and nothing else.
-bool names_month(std::string_view text) {
-  static constexpr std::array<std::string_view, 12> kMonths = {"january",   "february", "march",    "april",
-                                                               "may",       "june",     "july",     "august",
-                                                               "september", "october",  "november", "december"};
-  static constexpr std::array<std::string_view, 19> kOthers = {
-      "mon",      "tue",    "wed",      "thu",    "fri", "sat", "sun", "monday", "tuesday", "wednesday",
-      "thursday", "friday", "saturday", "sunday", "am",  "pm",  "gmt", "utc",    "th"};
-  size_t digits = 0, months = 0;
-  for (const std::string& word : date_words(text, digits)) {
-    const bool month = std::any_of(kMonths.begin(), kMonths.end(), [&](std::string_view m) {
-      return word == m || word == m.substr(0, 3) || word == m.substr(0, 4);
-    });
-    months += month ? 1 : 0;
-    if (!month && std::find(kOthers.begin(), kOthers.end(), word) == kOthers.end()) return false;
-  }
-  return months == 1 && digits >= 2 && digits <= 6;
-}
-
-// True for 31.05.2022, 9/30/1990 0:00:00 and Mar-2018: three groups of digits, or a month's name and a year.
-bool like_date(std::string_view text) {
-  if (names_month(text)) return true;
-  const std::string_view first = text.substr(0, text.find(' '));
-  const auto marks = std::count_if(first.begin(), first.end(), [](char c) { return c == '/' || c == '.' || c == '-'; });
-  const auto digits = std::count_if(first.begin(), first.end(), is_digit);
-  return std::none_of(first.begin(), first.end(), is_letter) && marks == 2 && digits >= 4 && digits <= 8 &&
-         !text.empty() && is_digit(text[0]);
 }
 
 // True for 3:51 AM and 05:42:00.
@@ -221,10 +175,7 @@ bool are_compact_dates(const ColumnSeen& c) {
 // The comment on a column named as a date or time whose numbers may be days of a spreadsheet, or seconds among
 // milliseconds; else empty.
 std::string time_numbers_note(const ColumnSeen& c) {
-  const std::string name = lower(c.name);
-  const bool named = name.find("date") != std::string::npos || name.find("time") != std::string::npos ||
-                     name.find("day") != std::string::npos;
-  if (!named || c.numbers.count() == 0) return {};
+  if (!named_as_time(c.name) || c.numbers.count() == 0) return {};
   constexpr double kFirstDay = 20000, kLastDay = 80000;            // 1954 to 2119, of a spreadsheet
   constexpr double kFirstSecond = 1e8, kLastMillisecond = 9.2e12;  // 1973 to 2261
   if (c.numbers.least() >= kFirstDay && c.numbers.most() <= kLastDay)
@@ -266,24 +217,6 @@ std::string folded(std::string text) {
   for (const std::string_view none : {"\xe2\x80\x8b", "\xef\xbb\xbf", "\xc2\xad"}) replace(none, "");
   while (text.find("  ") != std::string::npos) replace("  ", " ");
   return lower(std::string(sdk::trimmed(text)));
-}
-
-// Says if categories differ only in their case or in blanks.
-std::string spellings_note(const ColumnSeen& c) {
-  std::map<std::string, std::string> spelled;
-  std::vector<std::string> pair;
-  int64_t others = -1;
-  for (const ListText::Value& v : c.values) {
-    const auto [first, fresh] = spelled.try_emplace(folded(v.text), v.text);
-    if (fresh) continue;
-    if (pair.empty()) pair = {first->second, v.text};
-    ++others;
-  }
-  if (pair.empty()) return {};
-  return comment(str_cat(quoted(pair[0]), " and ", quoted(pair[1]),
-                         " differ only in case or in blanks, and are two categories",
-                         others > 0 ? str_cat("; so are ", others, " others") : "",
-                         ". Write one spelling into the file if they mean the same."));
 }
 
 [[noreturn]] void refuse_label(const ColumnSeen& c, const std::string& why) {
@@ -365,6 +298,14 @@ void check_label_values(const ColumnSeen& c) {
     refuse_label(c, str_cat("has numbers, and ", quoted(c.own_words.front()),
                             " in other rows: write all labels in one notation into the file, or leave these rows out"));
   if (is_number(c)) {
+    const bool codes = !exceeds_doubles(c) && !(c.exact && c.values.size() == 2);  // -1 and 1 are two labels
+    if (const std::string code = codes ? likely_code(c) : ""; !code.empty())
+      refuse_label(c,
+                   str_cat("may have a code for a missing label, because ", code,
+                           ": if it is one, leave these rows out of the file; if not, write the [[column]] by hand"));
+    if (!units_note(c).empty())
+      refuse_label(c, str_cat("has numbers with a sign out of ", quoted(c.written.strip),
+                              ", and numbers without it: write all labels in one unit into the file"));
     constexpr double kLeastCode = 8, kRare = 0.02;
     if (!c.exact || c.values.size() != 3) return;
     std::vector<double> others;
@@ -400,6 +341,29 @@ void check_label_values(const ColumnSeen& c) {
   check_notation(c);
 }
 
+std::string spellings_note(const ColumnSeen& c) {
+  std::map<std::string, std::string> spelled;
+  std::vector<std::string> pair;
+  int64_t others = -1;
+  if (c.form != Form::kTexts || c.list) return {};
+  const auto word_of = [](const std::string& text) {
+    std::string out;
+    sdk::append_word(out, text);
+    return out;
+  };
+  for (const ListText::Value& v : c.values) {
+    const auto [first, fresh] = spelled.try_emplace(folded(v.text), v.text);
+    if (fresh || word_of(first->second) == word_of(v.text)) continue;  // True, true and TRUE are one word
+    if (pair.empty()) pair = {first->second, v.text};
+    ++others;
+  }
+  if (pair.empty()) return {};
+  return comment(str_cat(quoted(pair[0]), " and ", quoted(pair[1]),
+                         " differ only in case or in blanks, and are two categories",
+                         others > 0 ? str_cat("; so are ", others, " others") : "",
+                         ". Write one spelling into the file if they mean the same."));
+}
+
 bool are_other_dates(const ColumnSeen& c) {
   constexpr double kMost = 0.9;
   return c.form == Form::kTexts && !c.list && share_of(c, like_date) > kMost;
@@ -422,15 +386,15 @@ std::string odd_texts_note(const ColumnSeen& c) {
   const std::string first = quoted(c.values.front().text);
   if (c.form == Form::kTexts) {
     if (c.time_formats.size() > 1)
-      return comment(str_cat("These are categories, but they look like dates, such as ", first,
+      return comment(str_cat("These are texts, but they look like dates, such as ", first,
                              ", in which days and months cannot be told apart. With take = \"weekday\" or \"days\" "
                              "and time_format = ",
                              quoted(c.time_formats[0]), " or ", quoted(c.time_formats[1]), " they are read."));
     if (are_other_dates(c))
-      return comment(str_cat("These are categories, but they look like dates, such as ", first,
+      return comment(str_cat("These are texts, but they look like dates, such as ", first,
                              ". Written as YYYY-MM-DD they give weekdays and an age."));
     if (share_of(c, like_time) > kMost)
-      return comment(str_cat("These are categories, but they look like times of the day, such as ", first,
+      return comment(str_cat("These are texts, but they look like times of the day, such as ", first,
                              ". Written as YYYY-MM-DD HH:MM:SS they give the hour."));
     // Codes such as A12 have no decimal point.
     std::string measure;
@@ -440,25 +404,25 @@ std::string odd_texts_note(const ColumnSeen& c) {
       return is || sdk::number_of(text);
     });
     if (numbers > kMost && !measure.empty() && share_of(c, has_point) > kSome)
-      return comment(str_cat("These are categories, but they look like numbers with a unit or sign, such as ",
+      return comment(str_cat("These are texts, but they look like numbers with a unit or sign, such as ",
                              quoted(measure), ". Without it, or with a minus in front, they are read as numbers."));
     if (share_of(c, like_notation) > kMost)
-      return comment(str_cat("These are categories: values such as ", first,
+      return comment(str_cat("These are texts: values such as ", first,
                              " have no order. If they are quantities or dates, write numbers or YYYY-MM-DD into the "
                              "file."));
     if (share_of(c, like_list) > kHalf)
-      return comment(str_cat("These are categories. If ", first,
+      return comment(str_cat("These are texts. If ", first,
                              " is a list, write it as [3, 17] or with one character between its items."));
     if (share_of(c, like_quantity) > kHalf && c.items.parts_separator().empty()) {
       std::string other;
       for (const ListText::Value& v : c.values) {
         if (other.empty() && !sdk::number_of(v.text)) other = v.text;
       }
-      return comment(str_cat("These are categories, because ", quoted(other),
+      return comment(str_cat("These are texts, because ", quoted(other),
                              " and others like it are not read as "
                              "numbers. If they are quantities, write them with digits and a decimal point only."));
     }
-    return spellings_note(c);
+    return {};
   }
   if (c.form == Form::kWritten) return units_note(c);
   if (c.form == Form::kTimes) {

@@ -21,8 +21,11 @@ bool are_other_dates(const ColumnSeen& c);
 // True if the texts are numbers, some of them negative ones in parentheses, as accountants write them.
 bool is_accounting(const ColumnSeen& c);
 
-// A comment on a feature whose texts look like dates or like numbers with a unit, or whose numbers have a likely code
+// A comment on a column whose texts look like dates or like numbers with a unit, or whose numbers have a likely code
 // for a missing value or points that may group digits. Empty if there is nothing to say.
 std::string odd_texts_note(const ColumnSeen& c);
+
+// A comment on categories that differ only in their case or in blanks; empty if there are none.
+std::string spellings_note(const ColumnSeen& c);
 
 }  // namespace tessera::cli

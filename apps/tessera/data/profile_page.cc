@@ -1,9 +1,7 @@
 #include "data/profile_page.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <cstdio>
 
 #include "data/columns_toml.h"
 #include "data/toml_text.h"
@@ -18,16 +16,6 @@ struct Bin {
 };
 
 constexpr size_t kMostBins = 24;
-
-// The date of days since 1970.
-std::string date_text(double days) {
-  const std::chrono::sys_days day{std::chrono::days{static_cast<int64_t>(std::floor(days))}};
-  const std::chrono::year_month_day date{day};
-  char text[32];
-  std::snprintf(text, sizeof(text), "%04d-%02u-%02u", static_cast<int>(date.year()),
-                static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()));
-  return text;
-}
 
 // Ranges of equal width between the 1st and the 99th percentile; the outermost ones include everything outside. Whole
 // numbers have ranges of whole numbers.

@@ -499,7 +499,7 @@ TEST(OddTexts, AreSaid) {
   EXPECT_THAT(note("USD 2.3", ""), HasSubstr("numbers with a unit"));
   EXPECT_THAT(note("5.3", "-"), HasSubstr("\"5.31-\". Without it"));
   EXPECT_EQ(note("May the ", "th be with you"), "");
-  const std::string spelled = odd_texts_note(look("a", 90, [](int i) {
+  const std::string spelled = spellings_note(look("a", 90, [](int i) {
     return std::vector{"u1", "U1", "u2 "}[i % 3];
   }));
   EXPECT_THAT(spelled, HasSubstr("differ only in case or in blanks"));
@@ -626,7 +626,7 @@ TEST(OddTexts, QuantitiesInOtherNotationsAreSaid) {
   EXPECT_THAT(one_line(odd_texts_note(mixed)), HasSubstr("\"0,5\" and others like it are not read"));
   EXPECT_THAT(one_line(odd_texts_note(look("a", 300, [](int i) { return str_cat("Foo(", i % 9, ", 2)"); }))),
               HasSubstr("write it as [3, 17]"));
-  EXPECT_THAT(one_line(odd_texts_note(look("a", 300,
+  EXPECT_THAT(one_line(spellings_note(look("a", 300,
                                            [](int i) {
                                              return i % 2 == 0 ? "a b"
                                                                : "a\xc2\xa0"

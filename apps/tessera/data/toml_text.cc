@@ -4,7 +4,9 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "tessera/error.h"
@@ -57,6 +59,15 @@ std::string rounded(double value, double step) {
     if (out.back() == '.') out.pop_back();
   }
   return out == "-0" ? "0" : out;
+}
+
+std::string date_text(double days) {
+  const std::chrono::sys_days day{std::chrono::days{static_cast<int64_t>(std::floor(days))}};
+  const std::chrono::year_month_day date{day};
+  char text[32];
+  std::snprintf(text, sizeof(text), "%04d-%02u-%02u", static_cast<int>(date.year()),
+                static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()));
+  return text;
 }
 
 std::string comment(const std::string& text) { return wrapped(text, "# ", "# "); }

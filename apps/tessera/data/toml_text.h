@@ -18,6 +18,8 @@ std::string plain_number(double value);
 std::string short_number(double value);
 // The number with no more decimals than `step` needs.
 std::string rounded(double value, double step);
+// The date of days since 1970: 2024-01-31.
+std::string date_text(double days);
 // Lines of a comment, each of at most 80 columns and starting with "# ".
 std::string comment(const std::string& text);
 // `text` with each of its lines turned into a comment.

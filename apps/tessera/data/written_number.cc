@@ -11,8 +11,8 @@ namespace {
 bool digit(char c) { return c >= '0' && c <= '9'; }
 
 // Signs of currency and of fractions. A blank or an apostrophe groups digits, or stands next to a sign.
-constexpr std::array<std::string_view, 11> kSigns = {
-    "$", "€", "£", "¥", "₹", "%", "‰", "\xc2\xa0", "\xe2\x80\xaf", "\xe2\x80\x89", "'"};
+constexpr std::array<std::string_view, 12> kSigns = {
+    "$", "€", "£", "¥", "₹", "%", "‰", "\xc2\xa0", "\xe2\x80\xaf", "\xe2\x80\x89", "'", "\xe2\x80\x99"};
 
 // Removes the signs from `text` and returns them.
 std::string take_signs(std::string& text) {
@@ -60,6 +60,22 @@ struct Marks {
   bool one_comma = true;
   bool many_points = false;  // a text has several
 };
+
+// Finds out if texts with a decimal comma could be two ids each. Ids have no zeros in front.
+void look_for_ids(const std::vector<std::string>& texts, WrittenNumber& out) {
+  size_t shortest = std::string::npos, longest = 0;
+  bool zero_at_end = false;
+  for (const std::string& text : texts) {
+    const size_t comma = text.find(',');
+    const std::string_view after = comma == std::string::npos ? "" : std::string_view(text).substr(comma + 1);
+    if (comma == 0 || after.empty() || text.find_first_not_of("0123456789,") != std::string::npos) return;
+    if ((after.size() > 1 && after[0] == '0') || (comma > 1 && text[0] == '0')) return;
+    shortest = std::min(shortest, after.size()), longest = std::max(longest, after.size());
+    zero_at_end = zero_at_end || (after.size() > 1 && after.back() == '0');
+  }
+  out.two_ids = true;
+  out.likely_ids = zero_at_end && shortest < longest;
+}
 
 // Returns false if a text is not a number.
 bool look(std::string text, Marks& m) {
@@ -115,6 +131,8 @@ std::optional<WrittenNumber> written_numbers(const std::vector<std::string>& tex
   WrittenNumber out;
   out.strip = marks.signs;
   if (marks.blanks) out.strip += ' ';
+  // 45,300 beside 45.300: one of the two is no grouped number, and nothing tells which.
+  if (marks.commas && marks.comma_groups && marks.points && marks.point_groups) return std::nullopt;
   if (marks.commas && marks.comma_groups) {
     out.strip += ',';
     out.ambiguous = marks.one_comma && !marks.points;
@@ -122,6 +140,7 @@ std::optional<WrittenNumber> written_numbers(const std::vector<std::string>& tex
     if (!marks.point_groups) return std::nullopt;  // points and commas both separate fractions: two notations
     out.decimal = ",";
     if (marks.points) out.strip += '.';
+    if (out.strip.empty()) look_for_ids(texts, out);
   } else if (marks.many_points && marks.point_groups) {
     out.decimal = ",";
     out.strip += '.';
