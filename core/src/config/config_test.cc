@@ -136,6 +136,11 @@ TEST(Effects, OfKeysOfAnotherReader) {
     EXPECT_THAT(data(key), AllOf(StartsWith("job.toml:2: data."), HasSubstr("has no effect"))) << key;
   EXPECT_THAT(data("path = \"a.csv\"\ntest_path = \"b.csv\"\ntest_fraction = 0.2\n"),
               HasSubstr("data.test_fraction has no effect: the test rows are those of b.csv"));
+  EXPECT_THAT(data("path = \"a.csv\"\ntest = \"file:b.csv\"\ntest_fraction = 0.1\n"),
+              HasSubstr("data.test_fraction has no effect: the test rows are those of b.csv"))
+      << "also the default";
+  const std::string described = "[data]\nreader = \"csv\"\npath = \"a.csv\"\ntest = \"random\"\ntest_fraction = 0.1\n";
+  EXPECT_EQ(parse_config(described, "job.toml", {"data.test=file:b.csv"}).data.test, "file:b.csv");
   EXPECT_EQ(data("path = \"a.csv\"\ntest_path = \"b.csv\"\nlimit = 5\nbuffer_mib = 3\norder_by = \"t\"\n"), "no error");
   EXPECT_EQ(data("path = \"a.csv\"\ndense = 0\nrows = []\n"), "no error") << "they are off";
   EXPECT_EQ(data("reader = \"criteo-tsv\"\npath = \"a\"\nrows = 5\ntest_fraction = 0.3\n"), "no error");
