@@ -4,6 +4,7 @@
 #include <array>
 #include <filesystem>
 #include <memory>
+#include <unordered_set>
 
 #include "csv_column.h"
 #include "csv_pipe.h"
@@ -109,6 +110,7 @@ class Csv : public tessera::sdk::ArrivingReader {
     files_ = files_of(path, kEndings);
     for (size_t i = 0; i < files_.size(); ++i) scan(static_cast<int64_t>(i), std::max<int64_t>(block_bytes, 1));
     for (const std::string& name : rows_.front().header()) columns_.push_back({name});
+    list_others();
   }
   const std::vector<std::string>& files() const override { return files_; }
   const std::vector<ReaderColumn>& columns() const override { return columns_; }
@@ -158,6 +160,16 @@ class Csv : public tessera::sdk::ArrivingReader {
     blocks_ = TextBlocks(format_);
     pipe_.reset();
     selected_.clear();
+  }
+
+  // Lists the columns that the first file lacks and others have. They cannot be read.
+  void list_others() {
+    std::unordered_set<std::string> known(rows_.front().header().begin(), rows_.front().header().end());
+    for (const CsvRows& file : rows_) {
+      for (const std::string& name : file.header()) {
+        if (known.insert(name).second) columns_.push_back({name, TSR_READER_UNREADABLE});
+      }
+    }
   }
 
   std::span<const tsr_reader_values> values() {

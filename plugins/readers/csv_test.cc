@@ -53,7 +53,7 @@ class Part {
     std::vector<std::string> out;
     tsr_error err TSR_ERROR_INIT;
     for (tsr_reader_column c{sizeof(c), 0, nullptr, 0, 0}; api_->column(self_, std::ssize(out), &c, &err) == TSR_OK;)
-      out.emplace_back(c.name);
+      out.push_back(std::string(c.name) + (c.type == TSR_READER_UNREADABLE ? " (unreadable)" : ""));
     return out;
   }
   std::vector<tsr_reader_block> blocks() const {
@@ -430,7 +430,7 @@ TEST(Csv, WrongRowsAreNamedByFileRowAndColumn) {
       {"nan,2,3\n",
        ", row 1, column \"x\": \"nan\" is not a number: the reader's option missing_words=true (reader = "
        "\"csv?missing_words=true\") reads such words as missing values"},
-      {"1e400,2,3\n", ", row 1, column \"x\": \"1e400\" is too large for a double"},
+      {"1e400,2,3\n", ", row 1, column \"x\": \"1e400\" is too large or too small for a double"},
       {"1,2.5,3\n", ", row 1, column \"id\": \"2.5\" is not a whole number"},
       {"1,\"two\",3\n", ", row 1, column \"id\": \"two\" is not a whole number"},
       {"1,99999999999999999999,3\n",
@@ -527,6 +527,7 @@ TEST(Csv, WrongFilesAndOptions) {
   const std::string first = dir.write("a.csv", "film,user\n1,2\n"), second = dir.write("b.csv", "user,fylm\n3,4\n");
   EXPECT_EQ(failure([&] { csv.open(dir.path()).select({want("film", TSR_READER_INT64)}); }),
             second + " has no column \"film\"; the nearest is \"fylm\", and there are \"fylm\", \"user\"");
+  EXPECT_THAT(csv.open(dir.path()).columns(), ElementsAre("film", "user", "fylm (unreadable)"));
   EXPECT_EQ(failure([&] { csv.open(first).select({want("user\tid", TSR_READER_INT64)}); }),
             first + " has no column \"user\tid\"; the nearest is \"user\", and there are \"user\", \"film\"");
   EXPECT_THAT(failure([] { Part("csv", R"({"delimiter": ";;"})"); }), HasSubstr("must be one character"));

@@ -138,7 +138,7 @@ TEST_F(Values, NumbersAreRoundedAfterTheirTransform) {
   EXPECT_EQ(error("y,id,x\n1,1,1e39\n", plain), "row 1, column \"x\": \"1e39\" is too large for a float32");
   EXPECT_EQ(error("y,id,x\n1,1,1e39\n", plain + "transform = \"log1p\"\n"), "no error") << "its logarithm fits";
   EXPECT_EQ(error("y,id,x\n1,1,2\n1,1,1e400\n", plain + "transform = \"log1p\"\n"),
-            "row 2, column \"x\": \"1e400\" is too large for a double");
+            "row 2, column \"x\": \"1e400\" is too large or too small for a double");
   EXPECT_EQ(error("y,id\n1e39,1\n", kLabel + "real = true\n" + kId),
             "row 1, column \"y\": the label is 1e+39, which is too large for a float32");
   EXPECT_EQ(error("y,id,w\n1,1,inf\n", kLabel + kId + "[[column]]\nname = \"w\"\nas = \"weight\"\n"),

@@ -85,6 +85,7 @@ class Comparison {
       : train_(train), now_(now), out_(out) {}
 
   void compare() {
+    if (now_.in_some_files) return say("only some of the files have the column");
     if (now_.form == Form::kEmpty && train_.form != Form::kEmpty) return say("no row has a value");
     const auto fits = std::find(now_.time_formats.begin(), now_.time_formats.end(), train_.time_format);
     if (!train_.time_format.empty() && fits != now_.time_formats.end()) return missing();
@@ -94,10 +95,11 @@ class Comparison {
     missing();
     if (lists && now_.list != train_.list) return;  // items on one side, and whole fields of text on the other
     words();
+    if (now_.form == Form::kWritten) notation();
     if (now_.form == Form::kVectors) return vectors();
     if (now_.form == Form::kTimes) return times();
     const bool number = now_.form == Form::kNumbers || now_.form == Form::kWritten;
-    number && !counts_things() ? numbers() : values();
+    number && !counts_things() ? numbers(train_.numbers, now_.numbers) : values();
   }
 
  private:
@@ -135,26 +137,43 @@ class Comparison {
       say(str_cat("the training files have times in the form ", form(train_), ", these in the form ", form(now_)));
   }
 
+  // A model reads numbers as people write them by the keys of its job.
+  void notation() {
+    const auto name = [](const WrittenNumber& w) {
+      return str_cat("decimal sign ", quoted(w.decimal.empty() ? "." : w.decimal), " and ", quoted(w.strip),
+                     " left out");
+    };
+    // A file without cents has no decimal sign, and one of small numbers no sign between groups.
+    const bool reads = std::all_of(now_.values.begin(), now_.values.end(), [&](const ListText::Value& v) {
+      const std::optional<double> number = now_.written.read(v.text);
+      return !number || train_.written.read(v.text) == number;
+    });
+    if (!reads)
+      say(str_cat("the training files have numbers with the ", name(train_.written), ", these with the ",
+                  name(now_.written), example()));
+  }
+
   void vectors() {
     if (now_.vector.width() != train_.vector.width())
       say(str_cat("the training files have vectors of ", train_.vector.width(), " numbers, these of ",
                   now_.vector.width()));
     if (now_.vector.broken > 0 && train_.vector.broken == 0)
       say(str_cat(now_.vector.broken, " values of the vectors are missing or infinite"));
+    numbers(train_.vector.numbers, now_.vector.numbers);
   }
 
-  void numbers() {
-    const std::vector<double> before = train_.numbers.sample(), after = now_.numbers.sample();
+  void numbers(const NumberSummary& trained, const NumberSummary& found) {
+    const std::vector<double> before = trained.sample(), after = found.sample();
     if (after.empty() || before.empty()) return;
-    const auto low = std::lower_bound(after.begin(), after.end(), train_.numbers.least());
-    const auto high = std::upper_bound(after.begin(), after.end(), train_.numbers.most());
+    const auto low = std::lower_bound(after.begin(), after.end(), trained.least());
+    const auto high = std::upper_bound(after.begin(), after.end(), trained.most());
     const double outside = 1 - static_cast<double>(high - low) / static_cast<double>(after.size());
     if (outside > kOutside)
-      say(str_cat(percent(outside), " of the numbers are outside the ", short_number(train_.numbers.least()), " to ",
-                  short_number(train_.numbers.most()), " of the training files: ", short_number(now_.numbers.least()),
-                  " to ", short_number(now_.numbers.most())));
+      say(str_cat(percent(outside), " of the numbers are outside the ", short_number(trained.least()), " to ",
+                  short_number(trained.most()), " of the training files: ", short_number(found.least()), " to ",
+                  short_number(found.most())));
     const double moved = distance(before, after);
-    if (moved > kMoved && now_.numbers.count() >= kLeastRows)
+    if (moved > kMoved && found.count() >= kLeastRows)
       say(str_cat("the numbers have moved: their median is ", short_number(quantile(after, 0.5)), ", and was ",
                   short_number(quantile(before, 0.5)), " (distance of the distributions ", short_number(moved), ")"));
   }
@@ -229,7 +248,7 @@ std::vector<Difference> differences(const FilesSeen& train, const FilesSeen& now
     const ColumnSeen* other = find(now, c.name);
     const bool label = std::find(labels.begin(), labels.end(), c.name) != labels.end();
     if (other == nullptr && !label) out.push_back({c.name, "the column is missing"});
-    if (other != nullptr && c.unknown_type.empty()) Comparison(c, *other, out).compare();
+    if (other != nullptr && c.unknown_type.empty() && !c.in_some_files) Comparison(c, *other, out).compare();
   }
   for (const ColumnSeen& c : now.columns) {
     if (find(train, c.name) == nullptr) out.push_back({c.name, "the column is new; a model does not look at it"});

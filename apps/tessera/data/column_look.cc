@@ -189,6 +189,7 @@ bool ColumnLook::take_vectors(ColumnSeen& out) const {
     constexpr double kMost = std::numeric_limits<float>::max();
     if (numbers_.least() < -kMost || numbers_.most() > kMost) v.broken = std::max<int64_t>(v.broken, 1);
     v.smallest = numbers_.least(), v.largest = numbers_.most(), v.bracketed = true;
+    v.numbers = numbers_;
   } else {
     v = vectors_.seen();
     const bool repeats = !estimate_ && kCategory * std::ssize(entries_) <= v.rows;

@@ -29,7 +29,8 @@ enum class Form {
 
 struct ColumnSeen {
   std::string name;
-  std::string unknown_type;  // type in the files from which no reader makes values; empty if the column has values
+  std::string unknown_type;    // type in the files from which no reader makes values; empty if the column has values
+  bool in_some_files = false;  // other files lack the column, so it has no values here
   Form form = Form::kEmpty;
   int64_t fields = 0, missing = 0;
   std::vector<std::string> missing_words;  // words such as "NA" and "?" that count as missing numbers

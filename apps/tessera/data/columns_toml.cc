@@ -162,7 +162,22 @@ std::string Writer::left_out(const ColumnSeen& c, const Decision& d) {
   return out;
 }
 
+// True for a column of words such as train and test, which says which rows are the test.
+bool is_split(const ColumnSeen& c) {
+  static const std::set<std::string> kParts = {"train", "training",   "test",    "testing", "val",
+                                               "valid", "validation", "holdout", "dev",     "eval"};
+  const auto names_part = [&](const ListText::Value& v) { return kParts.contains(lower(v.text)); };
+  const bool parts = c.form == Form::kTexts && c.exact && c.values.size() > 1 &&
+                     std::all_of(c.values.begin(), c.values.end(), names_part);
+  const std::string name = lower(c.name);
+  return parts || (c.distinct == 2 && (name == "is_test" || name == "is_train" || name == "is_training"));
+}
+
 std::string other_note(const ColumnSeen& c, const Decision& d) {
+  if (is_split(c))
+    return comment(
+        "An input. If it says which rows are the test, leave the column out, write those rows to a file of their own, "
+        "and name it as test = \"file:PATH\" without test_fraction.");
   if (d.vector)
     return comment(
         str_cat("A guess: the ", c.vector.width(),
@@ -196,8 +211,8 @@ std::string other_note(const ColumnSeen& c, const Decision& d) {
     return comment("An input. If it says how much each sample counts, write as = \"weight\" and nothing else of it.");
   if (d.ids && !d.dense && ids_by_name(c) && !exceeds_doubles(c))
     return comment(
-        "Because of the name, these numbers are ids. If they are quantities, write as = \"dense\", missing = \"mean\" and "
-        "transform = \"standardise\" in place of the lines below the name.");
+        "Because of the name, these numbers are ids. If they are quantities, write as = \"dense\", missing = \"mean\" "
+        "and transform = \"standardise\" in place of the lines below the name.");
   if (d.dense && all_differ(c))
     return comment("Each row has a different whole number. If it is a key of the row, leave the column out.");
   if (d.dense && d.ids)
@@ -274,6 +289,7 @@ std::string column_text(const ColumnSeen& c, const Decision& d, Writer& writer, 
 }  // namespace
 
 std::string summary(const ColumnSeen& c) {
+  if (c.in_some_files) return "only in some of the files";
   if (!c.unknown_type.empty()) return str_cat("of the type ", c.unknown_type);
   if (c.form == Form::kEmpty) return str_cat(c.fields, " rows, all empty");
   if (c.form == Form::kVectors)

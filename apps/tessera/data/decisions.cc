@@ -49,6 +49,7 @@ class Contents {
 };
 
 std::string why_left_out(const ColumnSeen& c, Contents& contents) {
+  if (c.in_some_files) return "only some of the files have it: write it into all of them to use it";
   if (!c.unknown_type.empty()) return str_cat("no values of its type can be read, ", c.unknown_type);
   if (c.form == Form::kEmpty) return "it is empty";
   if (c.name.empty()) return "it has no name, like an index that a program writes next to the columns";

@@ -10,10 +10,11 @@
 namespace tessera::cli {
 
 // "utf-16", "windows-1252" or "latin-1"; empty for UTF-8, compressed bytes, and if it cannot be told. `path` is a file;
-// for a directory or pattern the result is empty, as for files of other kinds than text. Reads the file once, up to its first bytes that are not UTF-8.
+// for a directory or pattern the result is empty, as for files of other kinds than text. Reads the file once, up to its
+// first bytes that are not UTF-8.
 std::string encoding_of(const std::string& path);
 
-// What the fields of a file show of its encoding.
+// Signs of the encoding of a file in its fields.
 struct FieldBytes {
   int64_t utf8 = 0;         // characters of several bytes in UTF-8
   bool odd = false;         // some bytes are not UTF-8

@@ -121,10 +121,11 @@ std::string with_missing_words(const Runtime& runtime, const std::string& reader
   }
 }
 
-// Adds columns from which no values can be read, with the names of their types.
+// Adds columns from which no values can be read, with the names of their types. A column without a type is one that
+// the first file lacks.
 void add_unreadable(const data::ReaderComponent& files, std::vector<ColumnSeen>& columns) {
   for (const data::FileColumn& c : files.unreadable_columns()) {
-    ColumnSeen seen{.name = c.name, .unknown_type = c.about.empty() ? "an unknown one" : c.about};
+    ColumnSeen seen{.name = c.name, .unknown_type = c.about, .in_some_files = c.about.empty()};
     columns.push_back(std::move(seen));
   }
 }

@@ -45,6 +45,8 @@ std::string some_values(const ColumnSeen& c) {
 
 // The reason why a column that the user named cannot be a label.
 std::string why_not(const ColumnSeen& c) {
+  if (c.in_some_files)
+    return str_cat("column ", quoted(c.name), " is in some of the files only, but each row needs a label");
   if (!c.unknown_type.empty())
     return str_cat("column ", quoted(c.name), " has the type ", c.unknown_type, ", of which no values can be read");
   if (c.form == Form::kEmpty) return str_cat("column ", quoted(c.name), " is empty: each row needs a label");

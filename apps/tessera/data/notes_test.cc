@@ -120,6 +120,13 @@ TEST(Epochs, OfTwoUnitsAreSaidForEachNameOfATime) {
         << name;
 }
 
+TEST(Splits, OfTheOwnerAreSaid) {
+  const auto part = [](int i) { return i % 7 == 3 ? "test" : i % 7 == 5 ? "Val" : "train"; };
+  EXPECT_THAT(said_of("split", part), HasSubstr("If it says which rows are the test, leave the column out"));
+  EXPECT_THAT(said_of("is_test", [](int i) { return str_cat(i % 7 == 3); }), HasSubstr("which rows are the test"));
+  EXPECT_THAT(said_of("vehicle", [](int i) { return i % 3 == 0 ? "train" : "bus"; }), Not(HasSubstr("the test")));
+}
+
 TEST(Keys, AreCloseTogetherOrNamedAsSuch) {
   const auto cents = [](int i) { return str_cat(95000 + int64_t{i} * i * 7919 % 499778624); };
   EXPECT_THAT(said_of("revenue_cents", cents),

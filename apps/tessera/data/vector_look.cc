@@ -53,6 +53,7 @@ bool VectorLook::take(std::string_view text, char separator) {
     smallest = any ? std::min(smallest, value) : value;
     largest = any ? std::max(largest, value) : value;
     any = true;
+    seen_.numbers.add(value);
   }
   if (items == 0) {
     ++seen_.empty;

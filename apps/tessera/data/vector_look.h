@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "data/number_summary.h"
+
 namespace tessera::cli {
 
 // Rows whose values are lists of numbers, of which at least one is not whole.
@@ -13,6 +15,7 @@ struct VectorSeen {
   int64_t empty = 0;            // rows without any number
   int64_t broken = 0;           // values that are not finite float32 numbers, such as NaN
   double smallest = 0, largest = 0;
+  NumberSummary numbers;   // of all rows
   bool bracketed = false;  // written as [0.5, -1], or lists of the file format
   char separator = ' ';    // between the numbers, if there are no brackets
 

@@ -14,7 +14,7 @@ struct WrittenNumber {
   std::string decimal;     // the decimal sign; empty means the point
   bool ambiguous = false;  // the comma groups digits in threes, and could be a decimal sign
   bool two_ids = false;    // the decimal comma could stand between two ids: 35,20
-  // Such fields are hardly numbers: the digits after the comma differ in number, and some end in a zero.
+  // Then they are hardly numbers, because the digits after the comma differ in number, and some end in a zero.
   bool likely_ids = false;
 
   // Unset if the text is not a number.

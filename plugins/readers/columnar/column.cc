@@ -209,7 +209,7 @@ void ArrowColumn::append_items(const ArrowArray& items, int64_t begin, int64_t e
   if (begin == end) return;
   if (!type_.weight) return append_values(items, begin, end);
   for (int64_t i = begin; has_nulls(items) && i < end; ++i) {
-    if (!is_valid(items, i)) wrong(count() + i - begin, "a value of the list is missing");
+    if (!is_valid(items, i)) wrong(count() + i - begin, "a value of the list is missing: leave nulls out of the lists");
   }
   begin += items.offset;
   end += items.offset;
@@ -412,7 +412,7 @@ int64_t ArrowColumn::count() const {
 }
 
 void ArrowColumn::append_null() {
-  if (want_.list) wrong(count(), "a value of the list is missing");
+  if (want_.list) wrong(count(), "a value of the list is missing: leave nulls out of the lists");
   present_.resize(static_cast<size_t>(count()), 1);
   present_.push_back(0);
   if (want_.type == TSR_READER_FLOAT32) floats_.push_back(std::numeric_limits<float>::quiet_NaN());

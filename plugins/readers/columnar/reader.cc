@@ -1,6 +1,7 @@
 #include "columnar/reader.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "tessera/sdk/other_columns.h"
@@ -69,6 +70,18 @@ void ColumnarReader::list_columns() {
       listed.weighted = listed.weighted && weighted;
     }
     columns_.push_back(std::move(listed));
+  }
+  list_others();
+}
+
+// Lists the columns that the first file lacks and others have, without a type. They cannot be read.
+void ColumnarReader::list_others() {
+  std::unordered_set<std::string> known;
+  for (const ReaderColumn& c : columns_) known.insert(c.name);
+  for (const std::vector<FileColumn>& file : file_columns_) {
+    for (const FileColumn& c : file) {
+      if (known.insert(c.name).second) columns_.push_back({c.name, TSR_READER_UNREADABLE, false, false, ""});
+    }
   }
 }
 

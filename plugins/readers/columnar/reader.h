@@ -43,6 +43,7 @@ class ColumnarReader : public tessera::sdk::Reader {
 
   void scan(std::string_view path, int64_t file, int64_t block_bytes);
   void list_columns();
+  void list_others();
   const FileColumn& find(const std::string& name, size_t file) const;
   void check_units(const tessera::sdk::ReaderWant& want) const;
   void check(const tessera::sdk::ReaderWant& want) const;

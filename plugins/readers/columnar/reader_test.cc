@@ -429,9 +429,10 @@ TEST_F(Columnar, WhatIsWrongIsSaidWithFileRowAndColumn) {
   EXPECT_EQ(wrong(numbers<double>("g", {1, 1e39}), TSR_READER_FLOAT32),
             ", row 2, column \"c\": 1e+39 is not a number of 32 bits");
   const Made missing = lists<int32_t>({0, 2, 2, 3}, numbers<int32_t>("i", {1, 2, 3}, {true, true, false}));
-  EXPECT_EQ(wrong(missing, TSR_READER_INT64, true), ", row 3, column \"c\": a value of the list is missing");
+  EXPECT_EQ(wrong(missing, TSR_READER_INT64, true),
+            ", row 3, column \"c\": a value of the list is missing: leave nulls out of the lists");
   EXPECT_EQ(wrong(lists<int32_t>({0, 2}, texts({"a", ""})), TSR_READER_TEXT, true),
-            ", row 1, column \"c\": a value of the list is missing");
+            ", row 1, column \"c\": a value of the list is missing: leave nulls out of the lists");
   const Made unweighted =
       lists<int32_t>({0, 1, 3}, pairs(numbers<int32_t>("i", {1, 2, 3}), numbers<float>("f", {1, 2, std::nanf("")})));
   EXPECT_EQ(wrong(unweighted, TSR_READER_INT64, true, true),
@@ -474,6 +475,9 @@ TEST_F(Columnar, ColumnsAreFoundByNameInEachFile) {
               files->select(std::vector<ReaderWant>{{"user", TSR_READER_INT64}});
             }),
             other + " has no column \"user\"; the nearest is \"usr\", and there are \"usr\", \"film\"");
+  ASSERT_EQ(files->columns().size(), 3u);
+  EXPECT_EQ(files->columns()[2].name, "usr");
+  EXPECT_EQ(files->columns()[2].type, TSR_READER_UNREADABLE) << "only the second file has it";
   const std::string twice = add("c.made", {{named("x", ids), named("x", ids)}});
   EXPECT_EQ(failure([&] {
               reader(twice)->select(std::vector<ReaderWant>{{"x", TSR_READER_INT64}});

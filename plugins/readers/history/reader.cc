@@ -95,6 +95,8 @@ void HistoryReader::check_columns() const {
     if (found == inner_columns_.end())
       fail(TSR_NOT_FOUND, key, ": the files have no column \"", name, '"',
            tessera::sdk::other_columns(name, names_of(inner_columns_)));
+    if (!found->list && found->type == TSR_READER_UNREADABLE && found->about.empty())
+      fail(TSR_NOT_FOUND, key, ": only some of the files have the column \"", name, '"');
     if (found->list || found->type == TSR_READER_UNREADABLE)
       fail(TSR_INVALID_ARGUMENT, key, ": column \"", name, "\" has ", found->about.empty() ? "lists" : found->about,
            ", but an event has one value in it");

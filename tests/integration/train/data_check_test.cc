@@ -107,6 +107,30 @@ TEST(DataCheck, ComparesWhatAModelReads) {
                  HasSubstr("--label: the training files have no column \"clik\"; the nearest is \"click\""));
 }
 
+// A job reads numbers by the signs that those of training had, and vectors are numbers.
+TEST(DataCheck, ComparesSignsAndVectors) {
+  const TestDirectory folder;
+  const auto rows = [&](const std::string& name, const std::function<std::string(int)>& x) {
+    return folder.write(name,
+                        table("click,user,x", [=](int i) { return str_cat(i % 2, ",u", i % 40, ",\"", x(i), "\""); }));
+  };
+  const auto differ = [&](const std::string& a, const std::string& b, const std::string& what) {
+    expect_refused({"data", "check", a, b}, HasSubstr(what), 1);
+  };
+  const std::string points = rows("points.csv", [](int i) { return str_cat(1 + i % 9, ",", 100 + i, ".5"); });
+  const std::string commas = rows("commas.csv", [](int i) { return str_cat(1 + i % 9, ".", 100 + i, ",5"); });
+  differ(points, commas, "these with the decimal sign \",\" and \".\" left out, such as ");
+  const std::string dollars = rows("dollars.csv", [](int i) { return str_cat("$", i % 90, ".5"); });
+  differ(dollars, rows("pounds.csv", [](int i) { return str_cat("\xc2\xa3", i % 90, ".5"); }),
+         "x: the training files have");
+  succeed({"data", "check", points,
+           rows("small.csv", [](int i) { return str_cat(1 + i % 9, ",", 100 + i * 7 % 400, ".5"); })});
+  const std::string vectors = rows("vectors.csv", [](int i) { return str_cat("[0.", i, ", 0.5]"); });
+  succeed({"data", "check", vectors, rows("alike.csv", [](int i) { return str_cat("[0.", i * 7 % 400, ", 0.5]"); })});
+  differ(vectors, rows("larger.csv", [](int i) { return str_cat("[", i, ".5, 50.5]"); }),
+         "of the numbers are outside the 0");
+}
+
 TEST(DataCheck, WrongUses) {
   const TestDirectory folder;
   const std::string file = folder.write("a.csv", "x,y\n1,2\n");

@@ -449,6 +449,35 @@ TEST_F(Describe, CopiesOfRowsAreSaid) {
   }
 }
 
+// The parts of a data set: their encodings, and a column that only the second has.
+TEST_F(Describe, PartsOfADirectory) {
+  const auto part = [&](const std::string& name, const std::string& more, const std::function<std::string(int)>& user) {
+    std::filesystem::create_directories(file("d"));
+    folder_.write("d/" + name, rows(300, "click,user" + more, [&](int i) {
+                    return str_cat(i % 2, ",", user(i), more.empty() ? "" : str_cat(",", i % 7));
+                  }));
+  };
+  const auto latin = [](int i) { return str_cat("caf\xe9 ", i % 20); };
+  const auto utf8 = [](int i) { return str_cat("caf\xc3\xa9 ", i % 20); };
+  const auto describe_parts = [&] {
+    std::filesystem::remove(file("job.toml"));
+    succeed({"data", "describe", file("d"), "--output", file("job.toml")});
+    return one_line(contents(file("job.toml")));
+  };
+  part("a.csv", "", [](int i) { return str_cat("u", i % 20); });
+  part("b.csv", ",amount", latin);
+  const std::string job = describe_parts();
+  EXPECT_THAT(job, HasSubstr("reader = \"csv?encoding=latin-1\""));
+  EXPECT_THAT(job, HasSubstr("left out because only some of the files have it: write it into all of them to use it: "
+                             "\"amount\""));
+  EXPECT_NE(train("1"), nlohmann::json());
+  part("a.csv", "", utf8);
+  expect_refused({"data", "describe", file("d")},
+                 testing::AllOf(HasSubstr("b.csv has characters that are not UTF-8"), HasSubstr("a.csv are")));
+  part("b.csv", "", utf8);
+  EXPECT_THAT(describe_parts(), HasSubstr("reader = \"csv\""));
+}
+
 TEST_F(Describe, WordsWhereNumbersAreMissing) {
   const std::vector<std::string> words = {"NA", "n/a", "null", "None", "nan", "?", "-"};
   const auto text = [&](const std::string& header) {

@@ -32,7 +32,7 @@ inline std::optional<bool> truth_of(std::string_view text) {
 }
 
 // Parses a finite number with a decimal point and an optional sign. Blanks around it are ignored; true is 1 and false
-// is 0. Empty: the text is something else, or a number too large for a double.
+// is 0. Empty: the text is something else, or a number that no double holds.
 inline std::optional<double> number_of(std::string_view text) {
   text = trimmed(text);
   if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
@@ -129,7 +129,7 @@ inline std::string no_number(std::string_view text) {
   const std::string_view number = trimmed(text);
   const auto [end, code] = std::from_chars(number.data(), number.data() + number.size(), value);
   if (code == std::errc::result_out_of_range && end == number.data() + number.size())
-    return shown_text(text) + " is too large for a double";
+    return shown_text(text) + " is too large or too small for a double";
   const std::string advice = number_advice(text);
   return shown_text(text) + " is not a number" + (advice.empty() ? "" : ": " + advice);
 }
