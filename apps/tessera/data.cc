@@ -116,8 +116,10 @@ LookOptions look_options(const Runtime& runtime, LookOptions options, const std:
 }
 
 int check_files(const Runtime& runtime, const DataArguments& a) {
-  const FilesSeen train = look_at_files(runtime, look_options(runtime, a.describe, a.describe.path, a.reader));
-  const FilesSeen now = look_at_files(runtime, look_options(runtime, a.describe, a.other, a.reader));
+  LookOptions options = a.describe;
+  options.keep_rows = true;
+  const FilesSeen train = look_at_files(runtime, look_options(runtime, options, a.describe.path, a.reader));
+  const FilesSeen now = look_at_files(runtime, look_options(runtime, options, a.other, a.reader));
   std::vector<std::string> labels;
   std::istringstream names(a.describe.label);
   for (std::string name; std::getline(names, name, ',');) labels.push_back(name);
@@ -127,6 +129,7 @@ int check_files(const Runtime& runtime, const DataArguments& a) {
   if (!a.html.empty()) write_page(a.html, "tessera data check", differences_page(train, now, all, about));
   for (const Difference& d : all)
     std::cout << wrapped((d.column.empty() ? "" : d.column + ": ") + d.sentence, "", "  ");
+  if (const std::string copies = copies_sentence(train, now); !copies.empty()) std::cout << wrapped(copies, "", "  ");
   if (all.empty())
     std::cout << wrapped(str_cat(a.other, " (", now.rows, " rows) has no difference from ", a.describe.path, " (",
                                  train.rows, " rows) that would spoil a model"));

@@ -256,6 +256,19 @@ std::vector<Difference> differences(const FilesSeen& train, const FilesSeen& now
   return out;
 }
 
+std::string copies_sentence(const FilesSeen& train, const FilesSeen& now) {
+  constexpr double kFewCopies = 0.95, kMany = 0.2;
+  if (train.row_hashes.empty() || now.row_hashes.empty()) return {};
+  if (train.distinct_rows < kFewCopies * static_cast<double>(train.rows)) return {};
+  const auto copies = std::count_if(now.row_hashes.begin(), now.row_hashes.end(), [&](uint64_t hash) {
+    return std::binary_search(train.row_hashes.begin(), train.row_hashes.end(), hash);
+  });
+  if (static_cast<double>(copies) < kMany * static_cast<double>(now.rows)) return {};
+  return str_cat(copies, " of ", now.rows,
+                 " rows are also in the training files: a test on them says nothing about rows "
+                 "that a model has not seen");
+}
+
 PageParts differences_page(const FilesSeen& train, const FilesSeen& now, const std::vector<Difference>& all,
                            const std::string& about) {
   PageParts out = PageParts::array({{{"text", about}}});

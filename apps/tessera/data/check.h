@@ -24,4 +24,8 @@ std::vector<Difference> differences(const FilesSeen& train, const FilesSeen& now
 PageParts differences_page(const FilesSeen& train, const FilesSeen& now, const std::vector<Difference>& all,
                            const std::string& about);
 
+// A sentence if many new rows are rows of the training files, which have few copies themselves; else empty. It is no
+// difference.
+std::string copies_sentence(const FilesSeen& train, const FilesSeen& now);
+
 }  // namespace tessera::cli

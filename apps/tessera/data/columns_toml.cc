@@ -273,7 +273,8 @@ std::string other_label(const ColumnSeen& c, const Decision& d, Writer& writer, 
 std::string column_text(const ColumnSeen& c, const Decision& d, Writer& writer, bool any_dense) {
   switch (d.kind) {
     case Decision::Kind::kLeftOut:
-      return strangers_note(c) + (c.form == Form::kNumbers || c.form == Form::kTexts ? odd_texts_note(c) : "") +
+      return strangers_note(c) +
+             ((c.form == Form::kNumbers || c.form == Form::kTexts) && !is_accounting(c) ? odd_texts_note(c) : "") +
              epoch_note(c) + comment(str_cat("left out because ", d.reason, ": ", quoted(c.name)));
     case Decision::Kind::kOtherLabel:
       return other_label(c, d, writer, any_dense);

@@ -17,6 +17,7 @@ struct Looked {
   int64_t rows = 0, of = 0;                               // rows that were looked at, and rows in the files
   HyperLogLog distinct;                                   // of the rows that were looked at
   std::vector<std::pair<std::string, FieldBytes>> files;  // with their names
+  std::vector<uint64_t> hashes;                           // of the rows, if they are to be kept
 };
 
 // A line that is redrawn while rows are looked at.
@@ -63,6 +64,7 @@ void look_at(std::span<const tsr_reader_values> values, int64_t rows, int64_t ta
     }
   }
   for (const uint64_t hash : hashes) out.distinct.add(hash);
+  if (out.hashes.capacity() > 0) out.hashes.insert(out.hashes.end(), hashes.begin(), hashes.end());
 }
 
 // Divides a bound on the values of all columns among them.
@@ -75,7 +77,7 @@ ColumnLook::Room room_of(size_t columns) {
 }
 
 // Looks at all rows, or at blocks spread as evenly as possible; at the first rows if none can be skipped.
-Looked look_at_rows(data::ReaderComponent& files, int64_t most, bool progress) {
+Looked look_at_rows(data::ReaderComponent& files, int64_t most, bool keep_rows, bool progress) {
   Looked out;
   const std::vector<data::FileColumn> columns = files.columns();
   for (const data::FileColumn& c : columns)
@@ -85,6 +87,8 @@ Looked look_at_rows(data::ReaderComponent& files, int64_t most, bool progress) {
   bool anywhere = true;
   for (const data::FileBlock& b : files.blocks()) out.of += b.rows, anywhere = anywhere && !b.behind;
   if (most == 0) most = out.of;
+  constexpr int64_t kKept = 10000000;
+  if (keep_rows && std::min(most, out.of) <= kKept) out.hashes.reserve(static_cast<size_t>(std::min(most, out.of)));
   const int64_t some = anywhere && out.of > most ? std::max<int64_t>(1, blocks * most / out.of) : blocks;
   const int64_t tail = std::min(most, out.of) - std::min(most, out.of) / 10;
   for (int64_t i = 0; i < files.files(); ++i) out.files.emplace_back(files.file(i), FieldBytes());
@@ -149,7 +153,7 @@ FilesSeen look_at_files(const Runtime& runtime, const LookOptions& options) {
     for (std::string& reader : readers)
       reader = encoding.empty() ? reader : with_option(reader, "encoding=" + encoding);
     found = fitting_reader(runtime, readers, options.path);
-    looked = look_at_rows(*found.files, options.rows, options.progress);
+    looked = look_at_rows(*found.files, options.rows, options.keep_rows, options.progress);
   };
   const std::string encoding = options.text ? encoding_of(options.path) : "";
   look(encoding);
@@ -159,6 +163,8 @@ FilesSeen look_at_files(const Runtime& runtime, const LookOptions& options) {
     look(other);
   FilesSeen out;
   out.rows = looked.rows, out.of = looked.of, out.distinct_rows = looked.distinct.count();
+  out.row_hashes = std::move(looked.hashes);
+  std::sort(out.row_hashes.begin(), out.row_hashes.end());
   out.reader = found.name;
   out.missing_words_reader = with_missing_words(runtime, found.name);
   for (const ColumnLook& column : looked.columns) out.columns.push_back(column.seen(!out.missing_words_reader.empty()));

@@ -212,6 +212,8 @@ TEST(DateTexts, InOtherFormsAreNoLists) {
         "0.1",
         "Toy Story 2 (1999)", "2019|2020", "[2001, 715]", "INV-2023-0012-77", "1.5", "2012Q1", "192.168.10.11", ""})
     EXPECT_FALSE(like_date(other)) << other;
+  EXPECT_THAT(said_of("day", [](int i) { return i % 3 == 0 ? "2023-02-30" : str_cat("2023-01-", 10 + i % 9); }),
+              HasSubstr("some are no dates, such as \"2023-02-30\""));
   const ColumnSeen exif =
       column_of("created", [](int i) { return str_cat("2023:0", i % 9 + 1, ":1", i % 9, " 10:00:00"); });
   EXPECT_EQ(exif.form, Form::kTexts);

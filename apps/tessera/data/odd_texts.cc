@@ -190,6 +190,20 @@ std::string time_numbers_note(const ColumnSeen& c) {
   return {};
 }
 
+// The comment on texts that look like dates, with one that is not read.
+std::string other_dates_note(const ColumnSeen& c) {
+  const auto other = std::find_if(c.values.begin(), c.values.end(), [](const ListText::Value& v) {
+    return like_date(sdk::trimmed(v.text)) && !sdk::time_of(sdk::trimmed(v.text));
+  });
+  const std::string example = other == c.values.end() ? c.values.front().text : std::string(sdk::trimmed(other->text));
+  constexpr size_t kYear = 4, kDate = 10;
+  if (example.size() >= kDate && example.find_first_not_of("0123456789") == kYear && example[kYear] == '-')
+    return comment(str_cat("These are texts, because some are no dates, such as ", quoted(example),
+                           ". If these stand for missing values, leave the fields empty."));
+  return comment(str_cat("These are texts, but they look like dates, such as ", quoted(example),
+                         ". Written as YYYY-MM-DD they give weekdays and an age."));
+}
+
 // Says if only some of the numbers have a sign such as % or $.
 std::string units_note(const ColumnSeen& c) {
   for (const std::string_view sign : {"%", "$", "€", "£", "¥"}) {
@@ -390,9 +404,7 @@ std::string odd_texts_note(const ColumnSeen& c) {
                              ", in which days and months cannot be told apart. With take = \"weekday\" or \"days\" "
                              "and time_format = ",
                              quoted(c.time_formats[0]), " or ", quoted(c.time_formats[1]), " they are read."));
-    if (are_other_dates(c))
-      return comment(str_cat("These are texts, but they look like dates, such as ", first,
-                             ". Written as YYYY-MM-DD they give weekdays and an age."));
+    if (are_other_dates(c)) return other_dates_note(c);
     if (share_of(c, like_time) > kMost)
       return comment(str_cat("These are texts, but they look like times of the day, such as ", first,
                              ". Written as YYYY-MM-DD HH:MM:SS they give the hour."));

@@ -131,6 +131,22 @@ TEST(DataCheck, ComparesSignsAndVectors) {
          "of the numbers are outside the 0");
 }
 
+// No difference, but a test on such rows is of no use.
+TEST(DataCheck, RowsOfTheTrainingFilesAreCounted) {
+  const TestDirectory folder;
+  const auto rows = [&](const std::string& name, int from) {
+    return folder.write(name, table("click,user,x", [=](int i) {
+                          return str_cat((i + from) % 2, ",u", (i + from) % 40, ",", i + from, ".5");
+                        }));
+  };
+  const std::string train = rows("train.csv", 0);
+  EXPECT_THAT(succeed({"data", "check", train, rows("same.csv", 0)}),
+              HasSubstr("400 of 400 rows are also in the training"));
+  EXPECT_THAT(run_tessera({"data", "check", train, rows("half.csv", 200)}).output,
+              HasSubstr("200 of 400 rows are also"));
+  EXPECT_THAT(run_tessera({"data", "check", train, rows("other.csv", 400)}).output, Not(HasSubstr("are also in")));
+}
+
 TEST(DataCheck, WrongUses) {
   const TestDirectory folder;
   const std::string file = folder.write("a.csv", "x,y\n1,2\n");
