@@ -5,6 +5,7 @@
 #include <cctype>
 #include <string_view>
 
+#include "data/odd_texts.h"
 #include "data/toml_text.h"
 #include "tessera/error.h"
 
@@ -61,20 +62,20 @@ std::vector<std::string> words_of(const std::string& name) {
 }
 
 bool named_as_id(const std::string& name) {
-  static constexpr std::array<std::string_view, 20> kThings = {
-      "",       "user",    "item",     "film", "movie", "product", "zip",   "post",  "postal",  "ad",
-      "device", "session", "customer", "shop", "store", "article", "track", "query", "country", "region"};
-  static constexpr std::array<std::string_view, 7> kAlone = {"user", "item", "film", "movie", "product", "zip", "code"};
+  static constexpr std::array<std::string_view, 7> kThings = {"user",    "item", "film", "movie",
+                                                              "product", "zip",  "code"};
+  // Words that end in "id" and are no ids, unlike userid and sessionid.
+  static constexpr std::array<std::string_view, 40> kWords = {
+      "bid",   "paid",  "prepaid", "unpaid", "repaid",  "overpaid", "underpaid", "valid",   "invalid",   "humid",
+      "grid",  "covid", "acid",    "amid",   "mid",     "kid",      "lid",       "aid",     "raid",      "void",
+      "avoid", "solid", "liquid",  "fluid",  "hybrid",  "rapid",    "rigid",     "vivid",   "android",   "centroid",
+      "ovoid", "plaid", "maid",    "squid",  "thyroid", "steroid",  "asteroid",  "sigmoid", "trapezoid", "pyramid"};
   const std::string letters = name.substr(0, name.find_last_not_of("0123456789") + 1);  // user_id2
   const std::vector<std::string> words = words_of(letters);
   if (words.empty()) return false;
   const std::string_view word = words.back();
-  if (among(kAlone, word)) return true;
-  return std::any_of(kThings.begin(), kThings.end(), [&](std::string_view thing) {
-    if (!word.starts_with(thing)) return false;
-    const std::string_view rest = word.substr(thing.size());
-    return rest == "id" || rest == "ids" || rest == "code";
-  });
+  if (among(kThings, word) || word == "ids" || word.ends_with("code")) return true;
+  return word.ends_with("id") && !among(kWords, word);
 }
 
 bool named_as_time(const std::string& name) {
@@ -94,12 +95,13 @@ const EpochUnit* epoch_unit(const std::string& name, double least, double most) 
 }
 
 const EpochUnit* epoch_unit(const ColumnSeen& c) {
-  if (!is_number(c) || c.form != Form::kNumbers || c.numbers.count() == 0) return nullptr;
+  if (!is_number(c) || c.form != Form::kNumbers || c.numbers.count() == 0 || are_compact_dates(c)) return nullptr;
   return epoch_unit(c.name, c.numbers.least(), c.numbers.most());
 }
 
 std::string epoch_note(const ColumnSeen& c) {
   if (!is_number(c) || c.form != Form::kNumbers || c.numbers.count() == 0 || !named_as_time(c.name)) return {};
+  if (are_compact_dates(c)) return {};
   if (const EpochUnit* unit = epoch_unit(c))
     return comment(str_cat("Because of the name, these numbers are read as ", years_of(c, *unit),
                            ". If they are no times, write as = \"dense\" without take."));

@@ -52,8 +52,8 @@ std::string refused_label(const Fields& field) {
 }
 
 TEST(Names, OfIdsEndInAWordForOne) {
-  for (const char* name :
-       {"id", "userId", "user_id", "userid", "ITEM_ID", "movie", "zip", "zip_code", "user_id2", "ids"})
+  for (const char* name : {"id", "userId", "user_id", "userid", "ITEM_ID", "movie", "zip", "zip_code", "user_id2",
+                           "ids", "uid", "sessionid"})
     EXPECT_TRUE(named_as_id(name)) << name;
   for (const char* name :
        {"bid", "amount_paid", "user_age_days", "product_price", "item_count", "humid", "valid", "", "7"})
@@ -93,6 +93,9 @@ TEST(Epochs, SayTheUnitAndTheDates) {
   const std::string filetime = said_of("timestamp", from(133530493151058756, 864000000000));
   EXPECT_THAT(filetime, AllOf(HasSubstr("not taken for times"), HasSubstr("nanoseconds since 1970: 1974-03-26 to"),
                               Not(HasSubstr("take = "))));
+  const std::string hours = said_of("time", [](int i) { return str_cat(20240200 + i % 28 + 1, 10 + i % 14); });
+  EXPECT_THAT(hours, AllOf(HasSubstr("look like dates, such as 20240"), Not(HasSubstr("take = "))))
+      << "no seconds of 2034";
   EXPECT_THAT(said_of("response_time_ns", from(100000000, 17000000)),
               AllOf(Not(HasSubstr("since 1970")), HasSubstr("as = \"dense\"")));
 }

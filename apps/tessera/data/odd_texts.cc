@@ -152,26 +152,6 @@ std::string zones_note(const ColumnSeen& c) {
                          quoted(without), ": these are taken for UTC."));
 }
 
-// True if all numbers are months such as 202401, days such as 20240131, or times such as 20240131221300.
-bool are_compact_dates(const ColumnSeen& c) {
-  constexpr double kFirst = 1900, kLast = 2100;
-  constexpr int64_t kEnough = 20;
-  if (c.numbers.whole() != c.numbers.count() || c.distinct < kEnough) return false;
-  const std::vector<double> sample = c.numbers.sample();
-  for (const int64_t unit :
-       {int64_t{100}, int64_t{10000}, int64_t{1000000}, int64_t{100000000}, int64_t{10000000000}}) {
-    const auto of_year = static_cast<double>(unit);  // what a year counts
-    if (c.numbers.least() < kFirst * of_year || c.numbers.most() > (kLast + 1) * of_year) continue;
-    return std::all_of(sample.begin(), sample.end(), [&](double number) {
-      const int64_t rest = static_cast<int64_t>(number) % unit;  // month, day, hour, minute, second, two digits each
-      const int64_t month = rest / (unit / 100), day = unit >= 10000 ? rest / (unit / 10000) % 100 : 1,
-                    hour = unit >= 1000000 ? rest / (unit / 1000000) % 100 : 0;
-      return month >= 1 && month <= 12 && day >= 1 && day <= 31 && hour <= 23;
-    });
-  }
-  return false;
-}
-
 // The comment on a column named as a date or time whose numbers may be days of a spreadsheet, or seconds among
 // milliseconds; else empty.
 std::string time_numbers_note(const ColumnSeen& c) {
@@ -376,6 +356,25 @@ std::string spellings_note(const ColumnSeen& c) {
                          " differ only in case or in blanks, and are two categories",
                          others > 0 ? str_cat("; so are ", others, " others") : "",
                          ". Write one spelling into the file if they mean the same."));
+}
+
+bool are_compact_dates(const ColumnSeen& c) {
+  constexpr double kFirst = 1900, kLast = 2100;
+  constexpr int64_t kEnough = 20;
+  if (c.numbers.whole() != c.numbers.count() || c.distinct < kEnough) return false;
+  const std::vector<double> sample = c.numbers.sample();
+  for (const int64_t unit :
+       {int64_t{100}, int64_t{10000}, int64_t{1000000}, int64_t{100000000}, int64_t{10000000000}}) {
+    const auto of_year = static_cast<double>(unit);  // what a year counts
+    if (c.numbers.least() < kFirst * of_year || c.numbers.most() > (kLast + 1) * of_year) continue;
+    return std::all_of(sample.begin(), sample.end(), [&](double number) {
+      const int64_t rest = static_cast<int64_t>(number) % unit;  // month, day, hour, minute, second, two digits each
+      const int64_t month = rest / (unit / 100), day = unit >= 10000 ? rest / (unit / 10000) % 100 : 1,
+                    hour = unit >= 1000000 ? rest / (unit / 1000000) % 100 : 0;
+      return month >= 1 && month <= 12 && day >= 1 && day <= 31 && hour <= 23;
+    });
+  }
+  return false;
 }
 
 bool are_other_dates(const ColumnSeen& c) {

@@ -18,6 +18,9 @@ void check_label_values(const ColumnSeen& label);
 // True for texts that look like dates but are not YYYY-MM-DD.
 bool are_other_dates(const ColumnSeen& c);
 
+// True if all numbers are months such as 202401, days such as 20240131, or times such as 20240131221300.
+bool are_compact_dates(const ColumnSeen& c);
+
 // True if the texts are numbers, some of them negative ones in parentheses, as accountants write them.
 bool is_accounting(const ColumnSeen& c);
 
