@@ -58,7 +58,7 @@ typedef struct tsr_reader_column {
   int32_t type;     /* TSR_READER_TEXT, ... */
   int32_t reserved; /* 0 */
   /* The format's own name of the type, for messages: "struct<a: int64>". It is valid as long as `name`. NULL: the
-   * format has no types. */
+   * format has no types; of an unreadable column also that the first file lacks it and others have it. */
   const char* about;
 } tsr_reader_column;
 
