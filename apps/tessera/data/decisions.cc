@@ -63,7 +63,7 @@ std::string why_left_out(const ColumnSeen& c, Contents& contents) {
                    ": write all items, for example with json.dumps(x.tolist())");
   if (!c.items.with_missing().empty())
     return str_cat("there is no item for a missing one, as in ", quoted(c.items.with_missing()),
-                   ": leave None, null and nan out of the lists");
+                   ": leave None, null, nan and empty items out of the lists");
   if (c.form == Form::kVectors && c.vector.broken > 0)
     return str_cat("its lists of ", c.vector.width(), " numbers are a vector, but ", c.vector.broken,
                    c.vector.broken == 1 ? " of their values is" : " of their values are",

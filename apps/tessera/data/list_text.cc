@@ -172,6 +172,8 @@ bool ListText::take_brackets(const std::vector<Value>& values) {
     for (std::string_view rest = inside; !sdk::finished(rest);) {
       const std::string_view written = without_blanks(sdk::cut(rest, separator)), item = without_quotes(written);
       look_for_no_item(written, text);
+      const bool quoted_nothing = item.empty() && !written.empty(), ends = sdk::finished(rest);
+      if (quoted_nothing || (written.empty() && separator == ',' && !ends)) with_missing_ = text;
       if (item.empty()) continue;
       ++length;
       items.all += times;

@@ -224,6 +224,11 @@ TEST(DateTexts, InOtherFormsAreNoLists) {
 }
 
 TEST(Lists, MissingItemsAreNoItems) {
+  for (const std::string nothing : {"\"\"", ""})
+    EXPECT_THAT(said_of("x", [&](int i) { return str_cat("[", nothing, ", t", i % 40, "]"); }),
+                HasSubstr("there is no item for a missing one"));
+  EXPECT_THAT(said_of("x", [&](int i) { return i % 9 == 0 ? "[]" : str_cat("(t", i % 40, ",)"); }),
+              Not(HasSubstr("left out")));
   for (const std::string none : {"None", "nan", "null"})
     EXPECT_THAT(said_of("x", [&](int i) { return str_cat("[", none, ", ", i % 40, "]"); }),
                 HasSubstr("there is no item for a missing one, as in \"[" + none))

@@ -43,7 +43,9 @@ void check_missing_words(const std::string& name, const ColumnConfig& c, bool nu
   for (const std::string& word : c.missing_words) {
     if (sdk::trimmed(word).empty())
       wrong(": an empty field is missing without its being in missing_words: leave it out");
-    if (sdk::number_of(word))
+    const std::optional<double> as_number = sdk::number_of(word);
+    const bool never = as_number && takes_time(c) && !time_of_number(*as_number);  // 0 and -1 among times since 1970
+    if (as_number && !never)
       wrong(": missing_words has \"", word, "\", which is a number: leave such fields empty in the files");
   }
 }

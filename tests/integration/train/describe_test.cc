@@ -449,6 +449,22 @@ TEST_F(Describe, CopiesOfRowsAreSaid) {
   }
 }
 
+// The zero of a database stands for "never": without a time, these rows can be trained and scored.
+TEST_F(Describe, ZeroAmongTimesIsMissing) {
+  const auto columns =
+      describe("a.csv", rows(600, "click,user,seen_at", [](int i) {
+                 return str_cat(i % 2, ",u", i % 20, ",", i % 7 == 0 ? 0 : 1600000000 + i * 7 % 90 * 3600);
+               }));
+  ASSERT_EQ(columns.count("seen_at days"), 1u) << job_;
+  EXPECT_EQ(columns.at("seen_at days").missing_words, std::vector<std::string>{"0"});
+  succeed({"train", "--config", file("job.toml"), "--set", "data.epochs=1", "--save", file("m")});
+  const std::string asked = folder_.write("b.csv", "click,user,seen_at\n1,u1,0\n0,u2,1600000000\n");
+  succeed({"predict", "--model", file("m"), "--data", asked, "--output", file("scores.csv")});
+  job_.replace(job_.find("[\"0\"]"), 5, "[\"1600000000\"]");
+  expect_refused({"train", "--config", folder_.write("b.toml", job_)},
+                 HasSubstr("missing_words has \"1600000000\", which is a number"));
+}
+
 // The parts of a data set: their encodings, and a column that only the second has.
 TEST_F(Describe, PartsOfADirectory) {
   const auto part = [&](const std::string& name, const std::string& more, const std::function<std::string(int)>& user) {
