@@ -20,6 +20,7 @@
 #include "predict/importance.h"
 #include "predict/items.h"
 #include "predict/score_writer.h"
+#include "recalibrate.h"
 #include "retrieval/retriever.h"
 #include "tessera/config.h"
 #include "tessera/data.h"
@@ -452,7 +453,8 @@ void predict_data(const PredictArguments& a, Session& session, const std::string
   if (a.part != "all" && rows == 0)
     throw UsageError(str_cat("--part ", a.part, ": there are no such rows in ", data.name));
   if (a.part == "test") {
-    const std::string other = other_test_part(session.model().trained_on, session.config, data);
+    const std::string other =
+        other_test_part(session.model().trained_on, session.config, without_validation(session.config, data));
     if (!other.empty()) std::cerr << wrapped(str_cat("tessera predict: warning: ", other));
   }
   if (!a.vectors.empty()) return predict_vectors(*session.predictor, data, parts, a.batch, a.output);

@@ -8,13 +8,18 @@
 #include <optional>
 
 #include "command.h"
+#include "inspect_checkpoint.h"
+#include "modules/graph_json.h"
 #include "options.h"
 #include "plugin_watch.h"
 #include "predict/heads.h"
 #include "recalibrate.h"
+#include "tessera/checkpoint.h"
 #include "tessera/config.h"
 #include "tessera/predictor.h"
 #include "tessera/train_job.h"
+#include "train/saved_model.h"
+#include "train/saved_run.h"
 #include "wrapped.h"
 
 namespace tessera::cli {
@@ -106,6 +111,8 @@ std::vector<TableConfig> described_tables(Config config, const std::optional<Dat
 struct Job {
   Config config;
   std::optional<Dataset> data;
+  std::vector<TableConfig> tables;    // with sizes of 0 for those that only the checkpoint tells
+  nlohmann::ordered_json saved = {};  // saved_model() of the checkpoint; null: the config tells what the model is
 };
 
 Job read_job(QuantizeArguments* a, std::optional<Runtime>* runtime) {
@@ -121,14 +128,16 @@ Job read_job(QuantizeArguments* a, std::optional<Runtime>* runtime) {
     if (e.code() != Code::kNotFound || config.tables.empty()) throw;
     std::cerr << "no AUC: " << e.what() << '\n';
   }
-  const std::vector<TableConfig> tables = described_tables(config, job.data);
-  for (const TableConfig& t : tables) {
+  job.tables = described_tables(config, job.data);
+  if (!a->model.bounds_check && !job.tables.empty()) a->model.bounds_check = bounds_check_of(job.tables);
+  if (is_checkpoint(a->load)) job.saved = saved_model(saved_progress(a->load));
+  if (job.saved.is_object()) return job;
+  for (const TableConfig& t : job.tables) {
     EmbeddingBagConfig c{.name = t.name, .num_embeddings = t.rows, .embedding_dim = t.embedding_dim};
     std::transform(t.features.begin(), t.features.end(), std::back_inserter(c.feature_names), feature_name);
     c.pooling = pooling_from(t.pooling);
     a->model.tables.push_back(std::move(c));
   }
-  if (!a->model.bounds_check) a->model.bounds_check = bounds_check_of(tables);
   return job;
 }
 
@@ -145,6 +154,59 @@ ModelGraph graph_of(const Runtime& runtime, const Job& job, std::vector<Embeddin
     if (t.embedding_dim == 0) t.embedding_dim = job.config.model.embedding_dim;
   }
   return layers_of(runtime, job.config, tables, job.data ? std::ssize(job.data->dense) : 0);
+}
+
+constexpr const char* kAdvice = "leave the config as it was, or train a new model";
+
+// Fails if a size of the config is another one than the checkpoint has.
+void require_size(const std::string& key, const nlohmann::ordered_json& now, const nlohmann::ordered_json& was) {
+  if (now != was)
+    fail(Code::kInvalidArgument, key, " is ", now.dump(), ", but was ", was.dump(), " when the model was trained; ",
+         kAdvice);
+}
+
+void require_saved_sizes(const Job& job, const InferenceModel& model) {
+  const ModelConfig& asked = job.config.model;
+  for (const TableConfig& t : job.tables) {
+    const auto is_it = [&](const QuantizedTable& table) { return table.config.name == t.name; };
+    const auto found = std::find_if(model.tables.begin(), model.tables.end(), is_it);
+    if (found == model.tables.end()) continue;
+    const EmbeddingBagConfig& was = found->config;
+    const std::string table = str_cat("[[table]] \"", t.name, "\": ");
+    if (t.rows > 0 && was.remapping == nullptr) require_size(table + "rows", t.rows, was.num_embeddings);
+    if (t.embedding_dim > 0)
+      require_size(table + "embedding_dim", t.embedding_dim, was.embedding_dim);
+    else
+      require_size("model.embedding_dim", asked.embedding_dim, was.embedding_dim);
+  }
+  if (asked.type == kGraphType || model.description.type == kGraphType) return;
+  if (model.dlrm.dense_inputs > 0) require_size("model.bottom_mlp", asked.bottom_mlp, model.dlrm.bottom_mlp);
+  require_size("model.top_mlp", asked.top_mlp, model.dlrm.top_mlp);
+}
+
+// Fails if the config describes another model than the checkpoint does. Without data a config may leave open what its
+// columns would tell: features and pooling of a table.
+void require_saved_model(const Runtime& runtime, const Job& job, const InferenceModel& model, const std::string& path) {
+  require_saved_sizes(job, model);
+  std::vector<EmbeddingBagConfig> trained;
+  for (const QuantizedTable& t : model.tables) trained.push_back(t.config);
+  nlohmann::ordered_json now = {{"type", job.config.model.type}, {"tables", job.saved["tables"]}};
+  const std::vector<TableConfig>& tables = job.data ? job.tables : job.config.tables;
+  if (!tables.empty()) now["tables"].clear();
+  for (const TableConfig& t : tables) {
+    const auto is_it = [&](const EmbeddingBagConfig& c) { return c.name == t.name; };
+    const auto was = std::find_if(trained.begin(), trained.end(), is_it);
+    const bool known = was != trained.end();
+    std::vector<std::string> features;
+    std::transform(t.features.begin(), t.features.end(), std::back_inserter(features), feature_name);
+    if (features.empty() && known) features = was->feature_names;
+    const PoolingType pooling = t.pooling == "auto" && known ? was->pooling
+                                : t.pooling == "auto"        ? PoolingType::kSum
+                                                             : pooling_from(t.pooling);
+    now["tables"].push_back({{"name", t.name}, {"features", features}, {"pooling", to_string(pooling)}});
+  }
+  if (job.config.model.type == kGraphType) now["graph"] = to_json(layers_of(runtime, job.config, trained, 0));
+  check_same_model(job.saved, now, path, kAdvice);
 }
 
 // Checks that every layer has its parameters, and every parameter a layer.
@@ -239,9 +301,10 @@ int quantize_command(const std::vector<std::string>& args) {
   std::optional<Runtime> runtime;
   std::optional<Job> job;
   if (!a.config.empty()) job = read_job(&a, &runtime);
-  const bool layers = job && job->config.model.type == kGraphType;
+  const bool saved = job && job->saved.is_object(), layers = job && !saved && job->config.model.type == kGraphType;
   if (layers) a.model.graph = graph_of(*runtime, *job, a.model.tables);
   FloatModel trained = open_float_model(a.load, a.model);
+  if (saved) require_saved_model(*runtime, *job, trained.model, a.load);
   if (layers) check_parameters(*runtime, trained.model);
   if (job && job->data && trained.model.description.bounds_check == BoundsCheckMode::kFatal)
     job->data->require_known_ids();

@@ -145,6 +145,40 @@ TEST_F(ModelProgram, QuantizesInspectsAndPredicts) {
   EXPECT_GT(worst, 0);
 }
 
+// Tables and layers of a trained model are those of its checkpoint; an edited config would describe another model.
+TEST_F(ModelProgram, EditedConfigsAreRefused) {
+  std::string summed = kConfig;
+  summed.replace(summed.find(", pooling = \"mean\""), std::string(", pooling = \"mean\"").size(), "");
+  const std::string without = folder_->write("without.toml", summed),
+                    pooling = R"(the table "film" has pooling = "SUM" instead of "MEAN")";
+  const std::pair<const char*, const char*> edits[] = {
+      {"model.embedding_dim=16", "model.embedding_dim is 16, but was 8 when the model was trained"},
+      {"model.bottom_mlp=[4,8]", "model.bottom_mlp is [4,8], but was [16,8] when the model was trained"},
+      {"model.top_mlp=[64,1]", "model.top_mlp is [64,1], but was [16,1] when the model was trained"},
+  };
+  for (const auto& [edit, sentence] : edits) {
+    expect_refused({"quantize", "--load", checkpoint_, "--save", path("edited"), "--config", config_, "--set", edit}, 2,
+                   HasSubstr(sentence));
+    EXPECT_FALSE(fs::exists(path("edited")));
+  }
+  expect_refused({"quantize", "--load", checkpoint_, "--save", path("edited"), "--config", without}, 2,
+                 HasSubstr(pooling));
+  expect_refused({"train", "--config", without, "--load", checkpoint_}, 2, HasSubstr(pooling));
+}
+
+TEST_F(ModelProgram, RowsForValidationAreNoOtherTestPart) {
+  const std::vector<std::string> part = {"--set", "validation.fraction=0.2", "--set", "data.samples=1000"};
+  const auto with = [&](std::vector<std::string> args) {
+    args.insert(args.end(), part.begin(), part.end());
+    return run_tessera(args);
+  };
+  succeed(with({"train", "--config", config_, "--save", path("held_out")}));
+  const std::vector<std::string> predict = {"predict", "--model", path("held_out"), "--config",          config_,
+                                            "--part",  "test",    "--output",       path("held_out.csv")};
+  EXPECT_THAT(succeed(with(predict)), Not(HasSubstr("another test part")));
+  EXPECT_THAT(succeed(run_tessera(predict)), HasSubstr("trained with another test part"));
+}
+
 // The policy of the tables decides, in the same way for all data.
 TEST_F(ModelProgram, IdsOutOfRangeAreForThePolicy) {
   fs::create_directory(path("prepared"));
@@ -287,7 +321,7 @@ TEST_F(ModelProgram, WrongUseIsSaidInASentence) {
                  HasSubstr("seed_is_unknown"));
   expect_refused(quantizing({"--load", checkpoint_, "--save", new_model, "--config", config_, "--set",
                              "table.film.rows=301", "--set", "data.rows=[301,200,200]"}),
-                 2, AllOf(HasSubstr("\"film\""), HasSubstr("[300, 8]"), HasSubstr("[301, 8]")));
+                 2, HasSubstr(R"([[table]] "film": rows is 301, but was 300 when the model was trained)"));
   EXPECT_FALSE(fs::exists(new_model));
 
   expect_refused({"model"}, 2, HasSubstr("tessera model inspect DIR"));

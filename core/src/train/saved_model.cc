@@ -37,7 +37,8 @@ std::string first_difference(const json& was, const json& is) {
 }
 
 // Fails if entries of the list `key`, each with a name, are others or in another order. `what` is one of them.
-void check_list(const json& was, const json& is, const char* key, const char* what, const std::string& path) {
+void check_list(const json& was, const json& is, const char* key, const char* what, const std::string& path,
+                const char* advice) {
   const json empty = json::array(), before = was.value(key, empty), now = is.value(key, empty);
   for (size_t i = 0; i < std::max(before.size(), now.size()); ++i) {
     const json old_one = i < before.size() ? before[i] : json::object(),
@@ -45,8 +46,8 @@ void check_list(const json& was, const json& is, const char* key, const char* wh
     const std::string name = (new_one.empty() ? old_one : new_one).value("name", ""),
                       difference = first_difference(old_one, new_one);
     if (!difference.empty())
-      fail(Code::kInvalidArgument, path, " has another model: ", what, " \"", name, "\" has ", difference,
-           "; --start begins a new run with the weights that fit");
+      fail(Code::kInvalidArgument, path, " has another model: ", what, " \"", name, "\" has ", difference, "; ",
+           advice);
   }
 }
 
@@ -63,14 +64,15 @@ json model_description(const Config& config, const JobData& data, const ModelGra
   return model;
 }
 
-void check_same_model(const json& saved, const json& mine, const std::string& path) {
+void check_same_model(const json& saved, const json& mine, const std::string& path, const char* advice) {
   if (!saved.is_object()) return;
   if (const std::string type = saved.value("type", ""), own = mine.value("type", ""); type != own)
-    fail(Code::kInvalidArgument, path, " has another model: model.type = \"", own, "\" instead of \"", type, '"');
-  check_list(saved, mine, "tables", "the table", path);
+    fail(Code::kInvalidArgument, path, " has another model: model.type = \"", own, "\" instead of \"", type, "\"; ",
+         advice);
+  check_list(saved, mine, "tables", "the table", path, advice);
   const json none = json::object(), was = saved.value("graph", none), is = mine.value("graph", none);
-  check_list(was, is, "layers", "the layer", path);
-  check_list(was, is, "heads", "the head", path);
+  check_list(was, is, "layers", "the layer", path, advice);
+  check_list(was, is, "heads", "the head", path, advice);
 }
 
 }  // namespace tessera

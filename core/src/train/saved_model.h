@@ -14,6 +14,8 @@ nlohmann::ordered_json model_description(const Config& config, const JobData& da
 
 // kInvalidArgument, with the first difference: a run cannot continue as `mine` what it began as `saved`. Settings of
 // training, such as dropout and the weights of heads, may differ. `saved` is null in checkpoints of other programs.
-void check_same_model(const nlohmann::ordered_json& saved, const nlohmann::ordered_json& mine, const std::string& path);
+// `advice` ends the sentence.
+void check_same_model(const nlohmann::ordered_json& saved, const nlohmann::ordered_json& mine, const std::string& path,
+                      const char* advice = "--start begins a new run with the weights that fit");
 
 }  // namespace tessera
