@@ -190,6 +190,34 @@ TEST_F(ServedHistories, HaveTheScoresOfTheirEvents) {
               HasSubstr(R"(row 1 has \"history\" and \"history.item\", which it is made into: send one of them)"));
 }
 
+// Whatever is wrong with an event, those before it are added, and the sentence says how many.
+void refuse_bad_events(Client& client) {
+  constexpr const char* kGood = R"({"user": "new", "item": "a", "at": "2024-03-01"})";
+  const std::pair<const char*, const char*> bad[] = {
+      {R"({"user": "new", "item": "b"})", R"(column \"at\" is missing)"},
+      {R"({"user": "new", "item": ["b"], "at": "2024-03-02"})", R"(column \"item\": an event has one value in it)"},
+      {R"({"user": "new", "user": "u1", "item": "b", "at": "2024-03-02"})", R"(column \"user\" is there twice)"},
+      {R"([3])", "is no object"}};
+  const auto post = [&](const std::string& body) { return client.ask(Client::post("/v1/events", body)); };
+  for (const auto& [event, why] : bad) {
+    const Reply reply = post(str_cat(R"({"events": [)", kGood, ", ", event, ", ", event, "]}"));
+    EXPECT_EQ(reply.status, 400);
+    EXPECT_THAT(reply.body, AllOf(HasSubstr("event 2"), HasSubstr(why), HasSubstr("(events before it were added: 1)")));
+  }
+  for (const char* member : {R"("model": "m")", R"("id": "7")"})
+    EXPECT_THAT(post(str_cat(R"({"events": [)", kGood, "], ", member, "}")).body,
+                HasSubstr(R"(\" is not a member of a request of events: send {\"events\")"));
+  EXPECT_THAT(post(R"({"events": [], "events": []})").body, HasSubstr(R"(\"events\" is there twice)"));
+  EXPECT_THAT(post(str_cat(R"({"events": [)", kGood, R"(], "events": [}")")).body, HasSubstr("is there twice"));
+  // Users of more digits than a double holds are others, and a text is the same user as the number.
+  const auto user = [&](const std::string& name) {
+    const Reply reply = post(str_cat(R"({"events": [{"user": )", name, R"(, "item": "a", "at": "2024-03-01"}]})"));
+    EXPECT_EQ(reply.status, 200) << reply.body;
+  };
+  for (const char* name : {"100000000000000000000", "100000000000000000001", "\"100000000000000000000\""}) user(name);
+  EXPECT_THAT(client.ask(Client::get("/metrics")).body, HasSubstr("tessera_history_users 16\n"));
+}
+
 // A request names only the user. Each event is added after it was asked about, as it comes after its history in a file.
 TEST_F(ServedHistories, AreKeptForUsers) {
   const auto client = serve({"--histories", "-"});
@@ -220,6 +248,7 @@ TEST_F(ServedHistories, AreKeptForUsers) {
       added(R"([{"user": "u1", "item": "a", "at": "2024-03-01"},{"user": "u1", "item": "b", "at": "2024-02-01"}])"),
       AllOf(HasSubstr(R"(event 2, column \"at\": the event is earlier than one of the same user, \"u1\")"),
             HasSubstr("(events before it were added: 1)")));
+  ASSERT_NO_FATAL_FAILURE(refuse_bad_events(*client));
   EXPECT_THAT(refused(*client, "/v1/score", {{"rows", {{{"item", "film 1"}}}}}),
               HasSubstr(R"(row 1, column \"user\": the row has no user: name one)"));
   EXPECT_NEAR(score(*client, {{"user", "nobody"}, {"item", "film 1"}}),

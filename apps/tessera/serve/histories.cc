@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "config/json.h"
+#include "serve/event_json.h"
 #include "tessera/abi/draft/arriving.h"
 #include "tessera/calls.h"
 #include "tessera/error.h"
@@ -22,15 +22,6 @@ std::vector<tsr_reader_values> rows_from(std::span<const tsr_reader_values> valu
     if (v.present != nullptr) v.present += first;
   }
   return out;
-}
-
-RowValue value_of(const nlohmann::json& json) {
-  if (json.is_string()) return std::string_view(json.get_ref<const std::string&>());
-  if (json.is_boolean()) return json.get<bool>();
-  if (json.is_number_unsigned()) return json.get<uint64_t>();
-  if (json.is_number_integer()) return json.get<int64_t>();
-  if (json.is_number()) return json.get<double>();
-  return std::monostate();
 }
 
 }  // namespace
@@ -182,34 +173,13 @@ void KeptHistories::work() {
 }
 
 int64_t KeptHistories::add_json(std::string_view body) {
-  const config::JsonSource source{"the request"};
-  const auto json = config::parse_json(std::string(body), source);
-  EventRows rows(maker_->event_columns());
-  const std::string example = str_cat("send {\"events\": [{...}]}, in which an event has ", rows.names());
-  if (!json.is_object() || json.size() != 1 || !json.contains("events") || !json.at("events").is_array())
-    fail(Code::kInvalidArgument, "the request has no list of \"events\": ", example);
-  for (const auto& event : json.at("events")) {
-    const int64_t number = rows.size() + 1;
-    if (!event.is_object()) fail(Code::kInvalidArgument, "event ", number, " is no object: ", example);
-    rows.begin();
-    for (const auto& [name, value] : event.items()) {
-      if (!rows.has_column(name)) continue;  // files have more columns, too
-      if (value.is_structured())
-        fail(Code::kInvalidArgument, "event ", number, ", column \"", name, "\": an event has one value in it");
-      rows.set(name, value_of(value));
-    }
-    try {
-      rows.end(0);
-    } catch (const Error& e) {
-      fail(Code::kInvalidArgument, "event ", number, ", ", e.what());
-    }
-  }
-  if (rows.size() == 0) fail(Code::kInvalidArgument, "\"events\" is empty: ", example);
-  const HistoryMaker::Added added = add(rows.size(), rows.values());
-  if (!added.why.empty())
-    fail(Code::kInvalidArgument, "event ", added.rows + 1, ", ", added.why,
-         " (events before it were added: ", added.rows, ")");
-  return added.rows;
+  const JsonEvents events = parse_events(body, maker_->event_columns());
+  HistoryMaker::Added added;
+  if (events.good > 0) added = add(events.good, events.rows.values());
+  if (added.why.empty() && events.why.empty()) return added.rows;
+  if (added.why.empty()) ++refused_;
+  fail(Code::kInvalidArgument, added.why.empty() ? events.why : str_cat("event ", added.rows + 1, ", ", added.why),
+       " (events before it were added: ", added.rows, ")");
 }
 
 RowHistories Histories::of(const std::string& reader) {

@@ -249,7 +249,7 @@ class FeatureReader {
     try {
       limits_.columns->encode(name, std::ssize(lengths), values, ids);
     } catch (const Error& e) {
-      refuse("input ", name, ".values", e.what());
+      refuse("input ", name, ".values: ", e.what());
     }
     Place place;
     place_ids(ids, out_, place);

@@ -2,15 +2,16 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <utility>
 
+#include "config/json.h"
+#include "csv_column.h"
 #include "tessera/abi/draft/reader.h"
 #include "tessera/data.h"
+#include "tessera/runtime.h"
 #include "tessera/sdk/number_text.h"
-#include "tessera/sdk/printed_list.h"
 #include "tessera/sdk/values.h"
 
 namespace tessera::serve {
@@ -18,15 +19,16 @@ namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
-bool is_missing(const RowValue& value) {
-  const auto* text = std::get_if<std::string_view>(&value);
-  return std::holds_alternative<std::monostate>(value) || (text != nullptr && sdk::trimmed(*text).empty());
-}
-
-// A text of blanks is a word, as in files; only an empty one is missing.
-bool has_no_text(const RowValue& value) {
-  const auto* text = std::get_if<std::string_view>(&value);
-  return std::holds_alternative<std::monostate>(value) || (text != nullptr && text->empty());
+// True if a reader, or one that it wraps, takes words such as "NA" as missing numbers.
+bool takes_missing_words(const std::string& reader) {
+  for (std::string name = reader; name.find("missing_words") != std::string::npos;) {
+    const ComponentName part = parse_component_name(name);
+    const auto options = config::parse_json(part.options, {"the reader's options"});
+    const auto found = options.find("missing_words");
+    if (found != options.end() && found->is_boolean() && found->get<bool>()) return true;
+    name = part.inner;
+  }
+  return false;
 }
 
 JsonTensor& add_tensor(InferJson& out, const std::string& name, const char* datatype, size_t count) {
@@ -48,10 +50,30 @@ void RowColumn::begin(int64_t row) {
   seen_ = true;
 }
 
+bool RowColumn::is_missing(const RowValue& value) const {
+  if (std::holds_alternative<std::monostate>(value)) return true;
+  const auto* text = std::get_if<std::string_view>(&value);
+  if (text == nullptr) return false;
+  if (form_.kind == Kind::kTexts) return text->empty();  // a text of blanks is a word, as in files
+  const std::string_view word = sdk::trimmed(*text);
+  return word.empty() || (form_.missing_words && sdk::is_missing_word(word));
+}
+
+void RowColumn::check_item(const RowValue& value) const {
+  const auto* text = std::get_if<std::string_view>(&value);
+  const size_t colon = text != nullptr && form_.weighted ? text->rfind(':') : std::string_view::npos;
+  if (colon == std::string_view::npos || colon == 0 || !sdk::number_of(text->substr(colon + 1))) return;
+  const std::string item = shown(*text), weight(text->substr(colon + 1));
+  refuse('"', item, "\" in a list is a value without a weight: send {\"", shown(text->substr(0, colon)), "\": ", weight,
+         "}, or {\"", item, "\": 1} if that is the value");
+}
+
 void RowColumn::take(const RowValue& value, bool in_list) {
   const auto* text = std::get_if<std::string_view>(&value);
   const size_t before = count();
-  if (form_.kind == Kind::kArray) {
+  if (text != nullptr && !in_list && form_.separator != 0) {
+    split(*text);
+  } else if (form_.kind == Kind::kArray) {
     if (!in_list && form_.missing && is_missing(value)) return;  // end_row() gives the row its vector
     const double number = number_of(value);
     if (!in_list || std::isnan(number)) refuse("it is a list of ", form_.width, " numbers");
@@ -60,11 +82,9 @@ void RowColumn::take(const RowValue& value, bool in_list) {
     const double number = number_of(value);
     if (std::isnan(number)) return;  // end_row() checks whether a value may be missing
     numbers_.push_back(std::bit_cast<int64_t>(number));
-  } else if (form_.kind == Kind::kTexts ? has_no_text(value) : is_missing(value)) {
+  } else if (is_missing(value)) {
     took_ = false;
     return;
-  } else if (text != nullptr && !in_list && form_.separator != 0) {
-    split(*text);
   } else if (form_.kind == Kind::kTexts) {
     take_word(value);
   } else if (form_.kind == Kind::kIds) {
@@ -76,12 +96,20 @@ void RowColumn::take(const RowValue& value, bool in_list) {
   if (form_.weighted) weights_.resize(count(), 1.0f);
 }
 
+RowValue row_value(double number, std::string_view text) {
+  constexpr double kExact = 0x1p53;
+  const bool whole = text.find_first_of("eE") == std::string_view::npos;
+  return whole && std::fabs(number) >= kExact ? RowValue(NumberText{text}) : RowValue(number);
+}
+
 void append_text(const RowValue& value, std::string& out) {
   std::visit(
       [&](const auto& v) {
         using T = std::decay_t<decltype(v)>;
         if constexpr (std::is_same_v<T, std::string_view>)
           out += v;
+        else if constexpr (std::is_same_v<T, NumberText>)
+          out += v.text;
         else if constexpr (!std::is_same_v<T, std::monostate>)
           sdk::append_word(out, v);
       },
@@ -90,7 +118,7 @@ void append_text(const RowValue& value, std::string& out) {
 
 void RowColumn::take_word(const RowValue& value) {
   append_text(value, texts_);  // the model applies the rule for texts
-  const bool number = std::holds_alternative<double>(value);
+  const bool number = std::holds_alternative<double>(value) || std::holds_alternative<NumberText>(value);
   if (number && form_.decimal != 0) std::replace(texts_.begin() + ends_.back(), texts_.end(), '.', form_.decimal);
   ends_.push_back(std::ssize(texts_));
 }
@@ -100,8 +128,7 @@ double RowColumn::number_of(const RowValue& value) const {
   if (const auto* text = std::get_if<std::string_view>(&value)) {
     if (form_.columns != nullptr) return taken_of(*text);
     if (const std::optional<double> number = sdk::number_of(*text)) return *number;
-    if (sdk::is_missing_word(sdk::trimmed(*text))) return kNone;
-    refuse('"', shown(*text), "\" is not a number");
+    refuse(sdk::no_number(*text));
   }
   if (form_.takes_all) {
     std::string word;
@@ -110,7 +137,9 @@ double RowColumn::number_of(const RowValue& value) const {
   }
   return std::visit(
       [](const auto& v) -> double {
-        if constexpr (std::is_arithmetic_v<std::decay_t<decltype(v)>>) return static_cast<double>(v);
+        using T = std::decay_t<decltype(v)>;
+        if constexpr (std::is_same_v<T, NumberText>) return sdk::number_of(v.text).value_or(kNone);
+        if constexpr (std::is_arithmetic_v<T>) return static_cast<double>(v);
         return kNone;
       },
       value);
@@ -126,13 +155,17 @@ double RowColumn::taken_of(std::string_view text) const {
 
 int64_t RowColumn::id_of(const RowValue& value) const {
   if (const auto* id = std::get_if<int64_t>(&value)) return *id;
-  if (const auto* text = std::get_if<std::string_view>(&value)) {
-    const std::string_view digits = sdk::trimmed(*text);
-    const char* const end = digits.data() + digits.size();
-    int64_t id = 0;
-    if (const auto [stop, error] = std::from_chars(digits.data(), end, id); error == std::errc() && stop == end)
-      return id;
-    refuse('"', shown(*text), "\" is not a whole number, and its ids are rows of a table");
+  const auto* text = std::get_if<std::string_view>(&value);
+  const auto* number_text = std::get_if<NumberText>(&value);
+  if (text != nullptr || number_text != nullptr) {
+    tessera_readers::CsvColumn field({.name = form_.field, .type = TSR_READER_INT64});
+    field.start_block(1);
+    try {
+      field.add(text != nullptr ? *text : number_text->text);
+    } catch (const tessera_readers::WrongField& e) {
+      refuse(e.what());
+    }
+    return *static_cast<const int64_t*>(field.values().values);
   }
   constexpr double kBeyond = 0x1p63;
   if (const auto* number = std::get_if<double>(&value);
@@ -141,22 +174,29 @@ int64_t RowColumn::id_of(const RowValue& value) const {
   refuse("its ids are rows of a table: whole numbers from 0 on");
 }
 
-// Splits a text like the field of a file: items, with their weights after a colon.
+// Splits a text as the reader of CSV files splits a field.
 void RowColumn::split(std::string_view text) {
-  const std::string_view field = sdk::trimmed(text);
-  if (field.starts_with('[') || field.starts_with('{') || !sdk::list_inside(field).empty())
-    refuse('"', shown(field), "\" is a list in a text: give its items as a JSON array");
-  while (!text.empty()) {
-    const size_t end = std::min(text.find(form_.separator), text.size());
-    std::string_view item = text.substr(0, end), weight;
-    text.remove_prefix(std::min(end + 1, text.size()));
-    if (const size_t colon = item.rfind(':'); form_.weighted && colon != std::string_view::npos) {
-      weight = item.substr(colon + 1);
-      item = item.substr(0, colon);
-    }
-    if (item.empty()) continue;
-    take(item, true);
-    if (!weight.empty()) weigh(weight);
+  tessera_readers::CsvColumn field(
+      {.name = form_.field, .type = form_.type, .list = true, .weighted = form_.weighted, .separator = form_.separator},
+      form_.missing_words);
+  field.start_block(1);
+  try {
+    field.add(text);
+  } catch (const tessera_readers::WrongField& e) {
+    refuse(e.what(), form_.weighted ? "; or send {VALUE: WEIGHT, ...}" : "");
+  }
+  const tsr_reader_values got = field.values();
+  for (int64_t i = 0; i < got.lists[1]; ++i) {
+    if (form_.type == TSR_READER_TEXT)
+      take_word(std::string_view(static_cast<const char*>(got.values) + got.texts[i],
+                                 static_cast<size_t>(got.texts[i + 1] - got.texts[i])));
+    else if (form_.type == TSR_READER_INT64)
+      numbers_.push_back(static_cast<const int64_t*>(got.values)[i]);
+    else if (form_.type == TSR_READER_FLOAT32)
+      numbers_.push_back(std::bit_cast<int64_t>(double{static_cast<const float*>(got.values)[i]}));
+    else
+      numbers_.push_back(std::bit_cast<int64_t>(static_cast<const double*>(got.values)[i]));
+    if (form_.weighted) weights_.push_back(got.weights[i]);
   }
 }
 
@@ -221,8 +261,10 @@ void RowColumn::give(InferJson& out) const {
 std::vector<RowColumn> row_columns(const ModelDescription& model, const ColumnEncoding* columns) {
   using Kind = RowColumn::Kind;
   std::vector<RowColumn> out;
+  const bool missing_words = columns != nullptr && takes_missing_words(columns->reader());
   const auto add = [&](RowColumn::Form form, const ColumnConfig* column) {
     form.field = column == nullptr || column->column.empty() ? form.name : column->column;
+    form.missing_words = missing_words && form.type != TSR_READER_TEXT;
     out.emplace_back(std::move(form));
   };
   const std::vector<std::string> dense = columns != nullptr ? columns->dense() : std::vector<std::string>();
@@ -231,6 +273,7 @@ std::vector<RowColumn> row_columns(const ModelDescription& model, const ColumnEn
     const bool texts = ColumnEncoding::type_of(*column) == TSR_READER_TEXT, counts = column->take == "missing";
     add({.name = name,
          .kind = Kind::kDense,
+         .type = ColumnEncoding::type_of(*column),
          .needed = !column->missing && !counts,
          .columns = texts ? columns : nullptr,
          .takes_all = texts && column->take != "value",
@@ -241,6 +284,8 @@ std::vector<RowColumn> row_columns(const ModelDescription& model, const ColumnEn
   for (const auto& [name, width] : vectors) {
     const ColumnConfig* const column = columns->column(name);
     RowColumn::Form form{.name = name, .kind = Kind::kArray, .width = static_cast<size_t>(width)};
+    form.type = ColumnEncoding::type_of(*column);
+    form.separator = column->separator.empty() ? ' ' : column->separator[0];
     if (column->missing) form.missing = column->missing->number;
     add(std::move(form), column);
   }
@@ -255,6 +300,7 @@ std::vector<RowColumn> row_columns(const ModelDescription& model, const ColumnEn
          .kind = type == TSR_READER_TEXT    ? Kind::kTexts
                  : type == TSR_READER_INT64 ? Kind::kIds
                                             : Kind::kNumbers,
+         .type = type,
          .weighted = model.is_weighted && (column == nullptr || column->weighted),
          .separator = column != nullptr && !column->separator.empty() ? column->separator[0] : '\0',
          .counts_missing = column != nullptr && column->take == "missing",

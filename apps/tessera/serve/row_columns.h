@@ -14,8 +14,13 @@
 
 namespace tessera::serve {
 
+// A number of the JSON that a double may not hold, such as an id of more than 64 bits, as it is written.
+struct NumberText {
+  std::string_view text;
+};
 // A value of the JSON. A text may be the word for a value of any type.
-using RowValue = std::variant<std::monostate, bool, int64_t, uint64_t, double, std::string_view>;
+using RowValue = std::variant<std::monostate, bool, int64_t, uint64_t, double, NumberText, std::string_view>;
+RowValue row_value(double number, std::string_view text);
 // Appends a text as it is, a number or a truth value as a word, and nothing for a missing value.
 void append_text(const RowValue& value, std::string& out);
 
@@ -31,6 +36,7 @@ class RowColumn {
   struct Form {
     std::string name, field;  // name in the model, and name in the rows
     Kind kind = Kind::kIds;
+    int32_t type = 0;  // TSR_READER_*: what the model's reader is asked for
     bool weighted = false;
     char separator = 0;                       // separates a list within one text; 0: a text is one value
     bool needed = false;                      // a dense value that must not be missing, because it has no substitute
@@ -39,6 +45,7 @@ class RowColumn {
     bool takes_all = false;                   // dense: numbers are also treated like texts
     bool counts_missing = false;              // a missing value counts as a value
     char decimal = 0;                         // decimal sign of numbers in texts; 0: the point
+    bool missing_words = false;               // words such as "NA" are missing numbers, as for the reader of the files
     // Each number of a vector that is missing or empty. Unset: such a row is refused.
     std::optional<double> missing = {};
   };
@@ -54,6 +61,8 @@ class RowColumn {
   void take(const RowValue& value, bool in_list);
   void weigh(const RowValue& weight);  // weight of the last value
   void end_row(int64_t row);
+  // Throws like take() for an item of a JSON array that looks like one with its weight, "new:0.5".
+  void check_item(const RowValue& value) const;
 
   // The number or the id of a value. They throw like take().
   double number_of(const RowValue& value) const;  // NaN: missing
@@ -68,6 +77,7 @@ class RowColumn {
   }
 
  private:
+  bool is_missing(const RowValue& value) const;
   void take_word(const RowValue& value);
   double taken_of(std::string_view text) const;
   void split(std::string_view text);

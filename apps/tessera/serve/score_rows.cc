@@ -13,6 +13,7 @@
 #include "serve/infer_tensors.h"
 #include "serve/names.h"
 #include "serve/row_columns.h"
+#include "serve/row_error.h"
 #include "tessera/data.h"
 #include "tessera/error.h"
 #include "tessera/sdk/nearest.h"
@@ -131,7 +132,7 @@ class RowsReader final : public nlohmann::json_sax<nlohmann::json> {
     if (v <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return value(static_cast<int64_t>(v), false);
     return value(uint64_t{v}, false);
   }
-  bool number_float(number_float_t v, const string_t&) override { return value(v, false); }
+  bool number_float(number_float_t v, const string_t& text) override { return value(row_value(v, text), false); }
   bool string(string_t& v) override {
     if (top() == InRows::kOutputs) {
       if (out_.outputs.size() == kMostOutputs + model_.outputs.size())
@@ -289,7 +290,10 @@ class RowsReader final : public nlohmann::json_sax<nlohmann::json> {
         if (brings_events_ && key_ == kHistory && !std::holds_alternative<std::monostate>(v)) no_events();
         [[fallthrough]];
       case InRows::kList:
-        for (RowColumn* column : current_) column->take(v, top() == InRows::kList);
+        for (RowColumn* column : current_) {
+          if (top() == InRows::kList) column->check_item(v);
+          column->take(v, top() == InRows::kList);
+        }
         return true;
       case InRows::kEvent:
         set_in_event(v);
@@ -398,6 +402,8 @@ InferRequest parse_scores(const ModelDescription& model, std::string_view body, 
     return out;
   } catch (const MissingInput& missing) {
     fail(Code::kInternal, "the rows have no ", missing.name);
+  } catch (const Error& e) {
+    fail(e.code(), row_error(e.what(), limits.columns));
   }
 }
 

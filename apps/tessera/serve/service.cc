@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "serve/histories.h"
+#include "serve/row_error.h"
 #include "tessera/data.h"
 #include "tessera/error.h"
 
@@ -93,8 +94,9 @@ Clock::time_point ModelService::infer(const Question& question, const Respond& r
     return refuse(overdue());
   Predictor& model = *found.model;
   InferRequest request;
+  std::shared_ptr<const ColumnEncoding> columns;
   try {
-    const std::shared_ptr<const ColumnEncoding> columns = found.served->columns_of(found.model);
+    columns = found.served->columns_of(found.model);
     InferLimits limits{options_.max_samples, columns.get(), found.served->name()};
     if (options_.histories != nullptr && columns != nullptr) {
       const RowHistories histories = options_.histories->of(columns->reader());
@@ -110,7 +112,7 @@ Clock::time_point ModelService::infer(const Question& question, const Respond& r
   }
   if (const std::string why = model.why_not(request.input()); !why.empty()) {
     found.served->bad_ids().refused(found.model, request.input());
-    return refuse(Outcome::failed(400, Failure::kBadRequest, why));
+    return refuse(Outcome::failed(400, Failure::kBadRequest, request.rows ? row_error(why, columns.get()) : why));
   }
   return submit(found, std::move(request), respond);
 }
