@@ -87,7 +87,9 @@ bool parse_quantize_arguments(const std::vector<std::string>& args, QuantizeArgu
     const size_t equals = table.rfind('=');
     if (equals == std::string::npos || equals == 0)
       throw UsageError("--table " + table + ": it takes NAME=FORMAT, such as film=int4");
-    out->pack.formats[table.substr(0, equals)] = row_format_from(table.substr(equals + 1));
+    const std::string name = table.substr(0, equals);
+    if (!out->pack.formats.emplace(name, row_format_from(table.substr(equals + 1))).second)
+      throw UsageError("--table " + table + ": the format of \"" + name + "\" is there twice");
   }
   if (!words.calibrate.empty()) out->recalibrate.method = calibration_from(words.calibrate);
   if (!(out->recalibrate.negatives_kept > 0 && out->recalibrate.negatives_kept <= 1))
@@ -244,6 +246,19 @@ void print_metrics(const MetricValues& before, const MetricValues& after, bool r
   std::printf("%s", fitted(text, STDOUT_FILENO).c_str());
 }
 
+// Keeps tables in fp32 whose rows have no multiple of the columns that the format of all tables takes, such as biases of
+// items. Formats of single tables are errors then.
+void keep_narrow_tables(const InferenceModel& model, PackOptions& pack) {
+  const int64_t multiple = sdk::info_of(pack.format).dim_multiple;
+  for (const QuantizedTable& table : model.tables) {
+    const int64_t dim = table.config.embedding_dim;
+    if (dim % multiple == 0 || !pack.formats.emplace(table.config.name, RowFormat::kFloat32).second) continue;
+    std::printf("%s stays in fp32: its rows have %lld %s, and %s takes multiples of %lld\n", table.config.name.c_str(),
+                static_cast<long long>(dim), dim == 1 ? "column" : "columns", sdk::to_string(pack.format),
+                static_cast<long long>(multiple));
+  }
+}
+
 std::string with_commas(int64_t n) {
   std::string text = std::to_string(n);
   for (auto at = static_cast<std::ptrdiff_t>(text.size()) - 3; at > 0; at -= 3)
@@ -332,6 +347,7 @@ int quantize_command(const std::vector<std::string>& args) {
                                                job && job->data ? &*job->data : nullptr, a.recalibrate))
       std::printf("calibration: %s\n", line.c_str());
   }
+  keep_narrow_tables(trained.model, a.pack);
   const auto reports = pack_model(trained.model, a.save, a.pack);
   int64_t dense_bytes = 0;
   for (const auto& [name, value] : trained.model.dense) dense_bytes += value.bytes();

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstdint>
+#include <cstdio>
 #include <fstream>
 
 #include "csv_field.h"
@@ -44,26 +45,23 @@ void write_csv(std::ostream& out, const Tensor& vectors, const std::vector<std::
   }
 }
 
+// Fails for ids that a file of one id per line cannot hold. Many programs also end a line at a carriage return.
+void check_ids(const std::string& path, const std::vector<std::string>& ids) {
+  for (const std::string& id : ids) {
+    if (id.find_first_of("\r\n") != std::string::npos)
+      fail(Code::kInvalidArgument, "an id has a line break, which ", path, " cannot hold: write the vectors as .csv");
+  }
+}
+
 void write_ids(const std::string& path, const std::vector<std::string>& ids) {
   std::ofstream out(path, std::ios::binary);
-  for (const std::string& id : ids) {
-    if (id.find('\n') != std::string::npos)
-      fail(Code::kInvalidArgument, "an id has a line break, which ", path, " cannot hold: write the vectors as .csv");
-    out << id << '\n';
-  }
+  for (const std::string& id : ids) out << id << '\n';
   close(out, path);
 }
 
-}  // namespace
-
-bool is_vectors_file(const std::string& path) {
-  return path.ends_with(".npy") || path.ends_with(".fvecs") || path.ends_with(".csv");
-}
-
-void write_vectors_file(const std::string& path, const Tensor& vectors, const std::vector<std::string>& ids) {
+void write_vectors(const std::string& path, const Tensor& vectors, const std::vector<std::string>& ids) {
   const int64_t rows = vectors.size(0);
   const auto width = static_cast<int32_t>(vectors.size(1));
-  TESSERA_CHECK(ids.empty() || std::ssize(ids) == rows, "an id for each row");
   std::ofstream out(path, std::ios::binary);
   const auto* values = reinterpret_cast<const char*>(vectors.data<float>());
   const auto row_bytes = static_cast<std::streamsize>(width) * static_cast<std::streamsize>(sizeof(float));
@@ -79,7 +77,25 @@ void write_vectors_file(const std::string& path, const Tensor& vectors, const st
     }
   }
   close(out, path);
-  if (!ids.empty() && !path.ends_with(".csv")) write_ids(path + ".ids.txt", ids);
+}
+
+}  // namespace
+
+bool is_vectors_file(const std::string& path) {
+  return path.ends_with(".npy") || path.ends_with(".fvecs") || path.ends_with(".csv");
+}
+
+void write_vectors_file(const std::string& path, const Tensor& vectors, const std::vector<std::string>& ids) {
+  TESSERA_CHECK(ids.empty() || std::ssize(ids) == vectors.size(0), "an id for each row");
+  const std::string beside = ids.empty() || path.ends_with(".csv") ? "" : path + ".ids.txt";
+  if (!beside.empty()) check_ids(beside, ids);
+  try {
+    write_vectors(path, vectors, ids);
+    if (!beside.empty()) write_ids(beside, ids);
+  } catch (const Error&) {  // such as a full disk: a part of the files would look like all of them
+    for (const std::string& file : {path, beside}) std::remove(file.c_str());
+    throw;
+  }
 }
 
 }  // namespace tessera::cli

@@ -166,6 +166,27 @@ TEST_F(ModelProgram, EditedConfigsAreRefused) {
   expect_refused({"train", "--config", without, "--load", checkpoint_}, 2, HasSubstr(pooling));
 }
 
+// A table of one column, such as the shares of items of two_tower, has no rows of int8.
+TEST_F(ModelProgram, NarrowTablesStayInFloats) {
+  const std::string narrow = path("narrow");
+  succeed({"train", "--config", config_, "--save", narrow, "--set", "model.embedding_dim=6", "--set",
+           "model.bottom_mlp=[6]"});
+  const auto pack = [&](const std::string& name, const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"quantize", "--load", narrow, "--save", path(name)};
+    args.insert(args.end(), more.begin(), more.end());
+    return run_tessera(args);
+  };
+  EXPECT_THAT(succeed(pack("narrow4", {"--weights", "int4", "--table", "film=int8"})),
+              AllOf(HasSubstr("other stays in fp32: its rows have 6 columns, and int4 takes multiples of 4\n"),
+                    Not(HasSubstr("film stays")), HasSubstr("int8")));
+  const Finished asked = pack("narrow_asked", {"--table", "film=int4"});
+  EXPECT_EQ(asked.status, 2);
+  EXPECT_THAT(asked.output, HasSubstr("in multiples of 4 columns: choose int8, or a format of floats"));
+  const Finished twice = pack("narrow_twice", {"--table", "film=int8", "--table", "film=fp16"});
+  EXPECT_EQ(twice.status, 2);
+  EXPECT_THAT(twice.output, HasSubstr("--table film=fp16: the format of \"film\" is there twice"));
+}
+
 TEST_F(ModelProgram, RowsForValidationAreNoOtherTestPart) {
   const std::vector<std::string> part = {"--set", "validation.fraction=0.2", "--set", "data.samples=1000"};
   const auto with = [&](std::vector<std::string> args) {

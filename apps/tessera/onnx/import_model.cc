@@ -44,6 +44,11 @@ class ModelImport {
     drop_unused_layers(job_.layers, job_.heads, file_);
     if (job_.layers.empty()) fail(Code::kInvalidArgument, file_, ": its outputs are its inputs, so there is no layer");
     merge_into_mlps(job_.layers, job_.heads, importer.layers.taken());
+    for (const std::string& name : importer.shared_weights())
+      report_.notes.push_back(str_cat("several nodes take the weight \"", name,
+                                      "\", and each of their layers has a copy of it: predictions are those of the "
+                                      "file, but training moves the copies apart, because layers share no parameters"));
+    report_.weights = has_parameters(job_.layers);
     report_.nodes = model_.graph().node_size();
     for (const ImportedLayer& layer : job_.layers) report_.layers.push_back(str_cat(layer.name, " (", layer.type, ')'));
     if (std::all_of(job_.tables.begin(), job_.tables.end(), [](const ImportedTable& t) { return t.sequence; })) {
@@ -242,7 +247,7 @@ class ModelImport {
     fs::create_directories(job_.directory, error);
     if (error) fail(Code::kUnavailable, "cannot make ", job_.directory, ": ", error.message());
     try {
-      write_parameters(job_.directory + '/' + kImportedWeights, job_.layers);
+      if (report_.weights) write_parameters(job_.directory + '/' + kImportedWeights, job_.layers);
       const std::string path = job_.directory + '/' + kImportedJob;
       std::ofstream out(path);
       out << job_text(job_);

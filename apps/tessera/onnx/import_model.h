@@ -15,6 +15,7 @@ struct ImportReport {
   int nodes = 0;  // of the file
   std::vector<std::string> inputs, layers, heads;
   std::vector<std::string> notes;
+  bool weights = false;  // the layers have parameters, which are in kImportedWeights
 };
 
 // Names of the files in the new directory.

@@ -52,13 +52,17 @@ std::string head_text(const ImportedHead& head) {
 
 }  // namespace
 
+bool has_parameters(const std::vector<ImportedLayer>& layers) {
+  return std::any_of(layers.begin(), layers.end(), [](const ImportedLayer& l) { return !l.parameters.empty(); });
+}
+
 std::string job_text(const ImportedJob& job) {
-  std::string out = wrapped(str_cat("The layers of ", job.source,
-                                    ", by tessera model import. This trains them from the "
-                                    "weights that they have there:"),
+  const bool weights = has_parameters(job.layers);
+  std::string out = wrapped(str_cat("The layers of ", job.source, ", by tessera model import. This trains them",
+                                    weights ? " from the weights that they have there:" : ":"),
                             "# ", "# ");
-  out += str_cat("#   tessera train --config ", job.directory, '/', kImportedJob, " --start ", job.directory, '/',
-                 kImportedWeights, "\n\n");
+  out += str_cat("#   tessera train --config ", job.directory, '/', kImportedJob,
+                 weights ? str_cat(" --start ", job.directory, '/', kImportedWeights) : "", "\n\n");
   for (size_t t = 0; t < job.tables.size(); ++t) out += table_text(job.tables[t], t);
   for (const ImportedLayer& layer : job.layers) out += layer_text(layer);
   for (const ImportedHead& head : job.heads) out += head_text(head);

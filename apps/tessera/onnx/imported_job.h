@@ -24,6 +24,9 @@ struct ImportedJob {
   std::vector<ImportedHead> heads;
 };
 
+// True if there is a weight to start from.
+bool has_parameters(const std::vector<ImportedLayer>& layers);
+
 std::string job_text(const ImportedJob& job);  // TOML
 // Writes a file of all parameters, with their layers' names before them.
 void write_parameters(const std::string& file, const std::vector<ImportedLayer>& layers);

@@ -11,7 +11,10 @@ namespace tessera::cli {
 Importer::Importer(const onnx::GraphProto& graph, const std::string& file, std::map<std::string, ImportValue> inputs,
                    std::set<std::string> taken, int64_t batch)
     : layers(std::move(taken), file), graph_(graph), values_(std::move(inputs)), batch_(batch) {
-  for (const onnx::TensorProto& tensor : graph.initializer()) constants_[tensor.name()] = constant_of(tensor, file);
+  for (const onnx::TensorProto& tensor : graph.initializer()) {
+    constants_[tensor.name()] = constant_of(tensor, file);
+    origins_[tensor.name()] = {tensor.name()};
+  }
   for (const onnx::NodeProto& node : graph.node()) {
     for (const std::string& input : node.input()) ++uses_[input];
   }
@@ -152,6 +155,10 @@ bool Importer::fold_node(const onnx::NodeProto& node) {
   std::optional<OnnxConstant> out = fold(node, inputs, layers.file());
   if (!out) return false;
   constants_[node.output(0)] = std::move(*out);
+  for (const std::string& name : node.input()) {
+    if (const auto from = origins_.find(name); from != origins_.end())
+      origins_[node.output(0)].insert(from->second.begin(), from->second.end());
+  }
   return true;
 }
 
@@ -164,12 +171,27 @@ void Importer::run() {
   for (const onnx::NodeProto& node : graph_.node()) {
     if (fold_node(node)) continue;
     const Values made = translate(node);
+    std::set<std::string> taken;
+    for (const std::string& name : node.input()) {
+      if (const auto from = origins_.find(name); from != origins_.end())
+        taken.insert(from->second.begin(), from->second.end());
+    }
+    for (const std::string& name : taken) ++takers_[name];
     for (int k = 0; k < node.output_size() && k < static_cast<int>(made.size()); ++k) {
       const ImportValue& one = made[static_cast<size_t>(k)];
       if (one.width() > kMostValues) refuse(node, "makes more than ", kMostValues, " values of a sample");
       values_[node.output(k)] = one;
     }
   }
+}
+
+std::vector<std::string> Importer::shared_weights() const {
+  std::vector<std::string> out;
+  for (const auto& [name, takers] : takers_) {
+    const OnnxConstant& weight = constants_.at(name);
+    if (takers > 1 && !weight.integers && weight.values.size() > 1) out.push_back(name);
+  }
+  return out;
 }
 
 ImportValue Importer::output(const std::string& name) {

@@ -36,6 +36,9 @@ class Importer {
   // The value of an output of the graph.
   ImportValue output(const std::string& name);
 
+  // Names of the file's weights that several nodes take. Each node's layer has parameters of its own.
+  std::vector<std::string> shared_weights() const;
+
   // ---- for translations of operators
 
   template <class... Parts>
@@ -91,6 +94,9 @@ class Importer {
   std::map<std::string, ImportValue> values_;
   std::map<std::string, OnnxConstant> constants_;
   std::map<std::string, int> uses_;
+  // For a constant, the file's tensors that it is computed from; for such a tensor, the number of layers' nodes with it.
+  std::map<std::string, std::set<std::string>> origins_;
+  std::map<std::string, int> takers_;
   OperatorTable operators_, of_matrices_, of_sequences_;
   std::map<std::string, std::string> sequences_;  // names of sequences, by the rows that they were made of
   ImportValue shaped_;                            // the last sequence whose shape was asked for

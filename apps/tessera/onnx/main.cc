@@ -83,7 +83,8 @@ int run_import(const std::string& file, const std::string& directory, const Impo
             << wrapped("layers: " + sdk::joined(report.layers), "  ", "    ")
             << wrapped("heads: " + sdk::joined(report.heads), "  ", "    ");
   for (const std::string& note : report.notes) std::cout << wrapped(note, "  ", "    ");
-  std::cout << str_cat("tessera train --config ", job, " \\\n  --start ", directory, '/', kImportedWeights, '\n');
+  const std::string start = report.weights ? str_cat(" \\\n  --start ", directory, '/', kImportedWeights) : "";
+  std::cout << str_cat("tessera train --config ", job, start, '\n');
   return 0;
 }
 

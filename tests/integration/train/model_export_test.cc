@@ -120,6 +120,30 @@ data = {reader = "csv", batch = 8, path = ")",
   refused({"--vectors", "user", "--output", "w.npy", "--head", "x"}, "--head is of ONNX files");
 }
 
+TEST(TableExport, RefusesIdsOfSeveralLines) {
+  const TestDirectory folder;
+  for (const char* user : {"line\nbreak", "carriage\rreturn"}) {
+    std::string rows = "click,user\n";
+    for (int i = 0; i < 60; ++i) rows += str_cat(i % 2, ",\"", i % 3 == 0 ? user : "u", "\"\n");
+    const std::string job = folder.write("job.toml", str_cat(R"(
+model = {embedding_dim = 4}
+column = [{name = "click", as = "label"}, {name = "user", ids = "vocabulary"}]
+layer = [{name = "top", type = "linear", inputs = ["pooled"]}]
+head = [{name = "click", input = "top", label = "click"}]
+data = {reader = "csv", batch = 8, path = ")",
+                                                             folder.write("rows.csv", rows), "\"}\n"));
+    succeed({"train", "--config", job, "--save", folder.file("saved"), "--overwrite"});
+    for (const char* name : {"v.npy", "v.fvecs"}) {
+      expect_refused({"model", "export", folder.file("saved"), "--vectors", "user", "--output", folder.file(name)},
+                     HasSubstr("an id has a line break"));
+      EXPECT_FALSE(std::filesystem::exists(folder.file(name)));
+      EXPECT_FALSE(std::filesystem::exists(folder.file(name) + std::string(".ids.txt")));
+    }
+    succeed({"model", "export", folder.file("saved"), "--vectors", "user", "--output", folder.file("v.csv"),
+             "--overwrite"});
+  }
+}
+
 TEST_F(ModelExport, RefusesWhatItCannotSay) {
   const std::string model = trained("two_tower");
   const auto refused = [&](const Arguments& more, const char* sentence) {

@@ -64,6 +64,63 @@ void join(const std::string& a, const std::string& b, const std::string& to) {
   for (const auto& [name, tensor] : all) writer.write(name, (second.find(name) ? second : first).read(name));
 }
 
+// Messages of protobuf, as ONNX files have them: a field of bytes, and one of a number below 128.
+std::string field(int number, const std::string& bytes) {
+  return str_cat(static_cast<char>(number << 3 | 2), static_cast<char>(bytes.size()), bytes);
+}
+std::string field(int number, int value) { return str_cat(static_cast<char>(number << 3), static_cast<char>(value)); }
+
+struct OnnxNode {
+  std::string op;
+  std::vector<std::string> inputs;
+  std::string output;
+};
+
+// A graph from dense [batch, 2] to out [batch, 1], with the float32 tensors [2, columns] of these names and columns.
+std::string onnx_file(const std::vector<OnnxNode>& nodes, const std::vector<std::pair<std::string, int>>& weights) {
+  constexpr int kFloat = 1;
+  std::string graph;
+  for (const OnnxNode& n : nodes) {
+    std::string node = field(2, n.output) + field(4, n.op);
+    for (const std::string& input : n.inputs) node = field(1, input) + node;
+    graph += field(1, node);
+  }
+  for (const auto& [name, columns] : weights) {
+    const std::string ones(static_cast<size_t>(columns) * 2 * sizeof(float), '\x3d');
+    graph += field(5, field(1, 2) + field(1, columns) + field(2, kFloat) + field(8, name) + field(9, ones));
+  }
+  for (const auto& [number, name, width] : {std::tuple(11, "dense", 2), {12, "out", 1}}) {
+    const std::string shape = field(1, field(2, std::string("batch"))) + field(1, field(1, width));
+    graph += field(number, field(1, std::string(name)) + field(2, field(1, field(1, kFloat) + field(2, shape))));
+  }
+  // The graph has more than 127 bytes, so its length takes two.
+  std::string model = field(1, 9) + field(8, field(2, 18));
+  model += str_cat(static_cast<char>(7 << 3 | 2), static_cast<char>((graph.size() & 0x7f) | 0x80),
+                   static_cast<char>(graph.size() >> 7), graph);
+  return model;
+}
+
+TEST_F(ModelImport, NamesWeightsThatSeveralNodesTake) {
+  const std::string tied = folder_.write("tied.onnx", onnx_file({{"MatMul", {"K", "dense"}, "x"},
+                                                                 {"Relu", {"x"}, "y"},
+                                                                 {"MatMul", {"K", "y"}, "h"},
+                                                                 {"MatMul", {"A", "h"}, "z"},
+                                                                 {"Sigmoid", {"z"}, "out"}},
+                                                                {{"K", 2}, {"A", 1}}));
+  const std::string said = succeed({"model", "import", "--onnx", tied, "--save", file("tied")});
+  EXPECT_THAT(said, AllOf(HasSubstr("several nodes take the weight \"K\", and each of their layers has a"),
+                          Not(HasSubstr("weight \"A\"")), HasSubstr("dense.safetensors")));
+}
+
+TEST_F(ModelImport, NamesNoWeightsIfThereAreNone) {
+  const std::string tanh = folder_.write("tanh.onnx", onnx_file({{"Tanh", {"dense"}, "out"}}, {}));
+  const std::string said = succeed({"model", "import", "--onnx", tanh, "--save", file("none")});
+  EXPECT_THAT(said, Not(HasSubstr("--start")));
+  EXPECT_FALSE(std::filesystem::exists(file("none/dense.safetensors")));
+  EXPECT_THAT(contents(file("none/job.toml")), Not(HasSubstr("--start")));
+  succeed(Arguments{"train", "--config", file("none/job.toml")} + kShort);
+}
+
 class RoundTrip : public ModelImport, public testing::WithParamInterface<const char*> {};
 
 TEST_P(RoundTrip, AnExportedModelPredictsTheSame) {
