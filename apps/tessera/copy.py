@@ -3,6 +3,7 @@
 import sys
 sys.path = [p for p in sys.path if p]  # not the current folder, whose modules are others
 import email.utils
+import http.client
 import os
 import tempfile
 import time
@@ -116,7 +117,10 @@ class Folder:
         handle, part = tempfile.mkstemp(prefix="." + os.path.basename(path) + ".", suffix=".part", dir=folder)
         try:
             with os.fdopen(handle, "wb") as to:
-                copied = pour(source, to)
+                try:
+                    copied = pour(source, to)
+                except http.client.IncompleteRead:  # of an answer in chunks, which names no size
+                    raise OSError("%s ended before its end" % (name or path))
                 to.flush()
                 os.fsync(to.fileno())
             if size is not None and copied != size:

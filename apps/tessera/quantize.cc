@@ -246,8 +246,8 @@ void print_metrics(const MetricValues& before, const MetricValues& after, bool r
   std::printf("%s", fitted(text, STDOUT_FILENO).c_str());
 }
 
-// Keeps tables in fp32 whose rows have no multiple of the columns that the format of all tables takes, such as biases of
-// items. Formats of single tables are errors then.
+// Keeps tables in fp32 whose rows have no multiple of the columns that the format of all tables takes, such as biases
+// of items. Formats of single tables are errors then.
 void keep_narrow_tables(const InferenceModel& model, PackOptions& pack) {
   const int64_t multiple = sdk::info_of(pack.format).dim_multiple;
   for (const QuantizedTable& table : model.tables) {

@@ -73,6 +73,7 @@ template <class Number>
 Number in_range(const char* option, Number value, double least, double most) {
   if (const auto given = static_cast<double>(value); given >= least && given <= most) return value;
   std::ostringstream range;
+  range.precision(15);
   range << "--" << option << " takes a number from " << least << " to " << most << ", not " << value;
   throw UsageError(range.str());
 }

@@ -553,6 +553,8 @@ TEST(Csv, OtherKindsOfFilesAreNamed) {
       {"user,y\ru1,1\ru2,0\r", "a CR without LF is in the header"}};
   for (const auto& [bytes, said] : cases)
     EXPECT_THAT(failure([&, &text = bytes] { Part("csv").open(dir.write("a.csv", text)); }), HasSubstr(said)) << said;
+  const std::string named = failure([&] { Part("csv").open(dir.write("a.parquet", "PAR1\x15\4")); });
+  EXPECT_TRUE(named.ends_with("--reader parquet)")) << named;
   for (const char* text : {"PAR1,b\n1,2\n", "ARROW1,b\n1,2\n", "BZh,b\n1,2\n", "\"a\r\nb\",b\n1,2\n"})
     EXPECT_NO_THROW(Part("csv").open(dir.write("a.csv", text))) << text;
 }

@@ -235,8 +235,10 @@ constexpr std::array<OtherKind, 14> kOtherKinds = {{
 
 void refuse_other_kinds(const std::string& first, const std::string& path) {
   for (const OtherKind& kind : kOtherKinds) {
-    if (first.starts_with(kind.magic))
-      fail(TSR_INVALID_ARGUMENT, path, " is ", kind.what, ", which no reader of text reads: ", kind.remedy);
+    if (!first.starts_with(kind.magic)) continue;
+    const bool named = path.ends_with(".parquet") || path.ends_with(".arrow");  // which another reader was asked for
+    const std::string_view remedy = kind.remedy.substr(0, named ? kind.remedy.find(", also by") : kind.remedy.npos);
+    fail(TSR_INVALID_ARGUMENT, path, " is ", kind.what, ", which no reader of text reads: ", remedy);
   }
 }
 

@@ -55,6 +55,13 @@ class Pages(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         if self.path == "/none.csv":
             return self.send_error(404)
+        if self.path == "/chunks.csv":  # ends within a chunk of 5 bytes
+            self.protocol_version = "HTTP/1.1"
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            self.close_connection = True
+            return self.wfile.write(b"5\r\na,b")
         self.send_response(200)
         self.send_header("Content-Length", "5" if self.path == "/short.csv" else "3")
         if self.path == "/old.csv":
@@ -127,6 +134,8 @@ class Copy(unittest.TestCase):
 
     def test_a_page_that_ends_early_leaves_no_file(self):
         self.copy(self.pages + "short.csv", "got.csv", status=1)
+        said = self.copy(self.pages + "chunks.csv", "got.csv", status=1)
+        self.assertIn("got.csv ended before its end", said)
         self.assertEqual(sorted(p.name for p in self.folder.glob("*got*")), [])
 
     def test_a_page_that_is_missing_is_said(self):

@@ -154,7 +154,7 @@ TEST(ServeProgram, WrongUseIsOneSentence) {
       {{"--model", here, "--port", "x"}, "'x'"},
       {{"--model", here, "--port", std::to_string(port)}, "Address already in use; choose another --port"},
       {{"--model", here, "--host", "nowhere.example"}, "is not a numeric address"},
-      {{"--model", here, "--max-batch", "0"}, "--max-batch takes a number from 1 to"},
+      {{"--model", here, "--max-batch", "0"}, "--max-batch takes a number from 1 to 1048576, not 0"},
       {{"--model", here, "--log-level", "loud"}, "--log-level takes error, warning, info or debug, not \"loud\""},
       {{"--model", here, "--tls-cert", no_pem}, "--tls-cert and --tls-key are given together or not at all"},
       {{"--model", here, "--port", "0", "--tls-cert", no_pem, "--tls-key", no_pem}, "no.pem"},

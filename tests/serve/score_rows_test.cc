@@ -266,6 +266,8 @@ TEST_F(ScoreRows, ItemsComeWithTheirScores) {
   const std::vector<std::span<const float>> values = {scores, items};
   EXPECT_EQ(json::parse(render_scores(model_, "shop", &columns_, request, values))["items"],
             json::parse(R"([[{"item": 7, "score": 0.5}, {"item": 3, "score": 0.25}]])"));
+  EXPECT_THAT(refusal(R"({"rows": [{"price": 1}], "outputs": ["item"]})"),
+              HasSubstr("each row is answered with \"items\", so \"outputs\" has no effect"));
 }
 
 }  // namespace

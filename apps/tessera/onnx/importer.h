@@ -94,9 +94,8 @@ class Importer {
   std::map<std::string, ImportValue> values_;
   std::map<std::string, OnnxConstant> constants_;
   std::map<std::string, int> uses_;
-  // For a constant, the file's tensors that it is computed from; for such a tensor, the number of layers' nodes with it.
-  std::map<std::string, std::set<std::string>> origins_;
-  std::map<std::string, int> takers_;
+  std::map<std::string, std::set<std::string>> origins_;  // the file's tensors that a constant is computed from
+  std::map<std::string, int> takers_;                     // the number of nodes of layers that take such a tensor
   OperatorTable operators_, of_matrices_, of_sequences_;
   std::map<std::string, std::string> sequences_;  // names of sequences, by the rows that they were made of
   ImportValue shaped_;                            // the last sequence whose shape was asked for

@@ -43,6 +43,8 @@ class RowsReader final : public nlohmann::json_sax<nlohmann::json> {
   InferJson take() {
     if (!rows_) fail(Code::kInvalidArgument, "the request has no \"rows\": send ", example());
     if (row_ == 0) fail(Code::kInvalidArgument, "a request needs at least one row: send ", example());
+    if (answers_items(model_) && !out_.outputs.empty())
+      fail(Code::kInvalidArgument, "each row is answered with \"items\", so \"outputs\" has no effect: leave it out");
     for (const RowColumn& column : columns_) column.give(out_);
     return std::move(out_);
   }
