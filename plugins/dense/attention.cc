@@ -92,12 +92,17 @@ Attention::Attention(const tessera::sdk::Setup& setup)
   last_rows_ = setup.options.flag("last_rows", false);
   if (heads_ < 1) fail(TSR_INVALID_ARGUMENT, "option \"heads\" must be above 0, not ", heads_);
   if (!std::isfinite(scale_)) fail(TSR_INVALID_ARGUMENT, "option \"scale\" must be a number, not ", scale_);
+  if (scale_ == 0 && setup.options.has("scale"))
+    fail(TSR_INVALID_ARGUMENT, "option \"scale\" must not be 0, which takes no account of queries and keys: leave it out ",
+         "for 1 / sqrt(width of a head's keys)");
   read_mask(setup.options);
   read_bias(setup.options);
   if (length_ < 1 && (kind_ != Kind::kSoftmax || position_bias_)) {
     fail(TSR_INVALID_ARGUMENT, "option \"length\" must give ",
          position_bias_ ? "the most rows of a sample" : "the number by which the weights are divided", ", above 0");
   }
+  if (kind_ == Kind::kSoftmax && !position_bias_ && !next_times_ && setup.options.has("length"))
+    fail(TSR_INVALID_ARGUMENT, "option \"length\" has no effect on a softmax without a position bias: leave it out");
   if (position_bias_) parameters_.push_back({"position_bias", {2 * length_ - 1}, tessera::sdk::normal(0, 0.02)});
   if (buckets_) parameters_.push_back({"time_bias", {buckets_->count() + 1}, tessera::sdk::normal(0, 0.02)});
 }
@@ -112,6 +117,9 @@ void Attention::read_mask(tessera::sdk::Options& options) {
   mask_.window = options.has("window") ? least("window", 0) : -1;
   mask_.contextual = least("contextual", 0);
   mask_.full = least("full", 0);
+  if (mask_.full > 0 && mask_.window < 0)
+    fail(TSR_INVALID_ARGUMENT, "option \"full\" is the number of rows that a \"window\" does not limit, and there is no ",
+         "window: set it, or leave out \"full\"");
   targets_ = options.flag("targets", false);
   if (!mask_.causal && (targets_ || mask_.contextual > 0 || mask_.full > 0)) {
     fail(TSR_INVALID_ARGUMENT, "options \"targets\", \"contextual\" and \"full\" are of a causal attention: without ",

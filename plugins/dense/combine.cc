@@ -57,21 +57,26 @@ Split::Split(const tessera::sdk::Setup& setup)
     : host_(setup.host),
       widths_(setup.options.integers("widths", {})),
       joined_(setup.host, "split_columns", tessera::sdk::joined_width(setup.options)) {
-  int64_t all = 0;
   for (const int64_t width : widths_) {
     if (width < 1) fail(TSR_INVALID_ARGUMENT, "option \"widths\" must list widths above 0, not ", width);
-    all += width;
   }
-  if (widths_.empty() || (joined_.width() > 0 && joined_.width() != all)) {
+  if (widths_.empty()) fail(TSR_INVALID_ARGUMENT, "option \"widths\" must list the width of each output");
+  check_width(joined_.width());
+}
+
+// The core creates a layer again without "inputs" if it was refused with them, so outputs() checks the width as well.
+void Split::check_width(int64_t width) const {
+  const int64_t all = std::accumulate(widths_.begin(), widths_.end(), int64_t{0});
+  if (width > 0 && width != all)
     fail(TSR_INVALID_ARGUMENT, "option \"widths\" must list the width of each output, together as wide as the inputs, ",
-         joined_.width(), " values, not ", all);
-  }
+         width, " values, not ", all);
 }
 
 std::vector<Value> Split::outputs(std::span<const Value> inputs) const {
-  joined_.width_of(inputs);
+  const int64_t width = joined_.width_of(inputs);
+  if (std::all_of(inputs.begin(), inputs.end(), [](const Value& value) { return value.width > 0; })) check_width(width);
   std::vector<Value> out;
-  for (const int64_t width : widths_) out.push_back(Value{width});
+  for (const int64_t one : widths_) out.push_back(Value{one});
   return out;
 }
 

@@ -72,6 +72,7 @@ class Split : public tessera::sdk::Module {
   void backward(const tessera::sdk::ModuleCall& call, tsr_module_context*) override;
 
  private:
+  void check_width(int64_t width) const;
   tessera::sdk::Host host_;
   std::vector<int64_t> widths_;
   Joined joined_;

@@ -74,6 +74,8 @@ ItemLoss::ItemLoss(const tessera::sdk::Setup& setup)
     fail(TSR_INVALID_ARGUMENT,
          "option \"log_q\" says that log_q is an input, and \"count_items\" counts it: leave one "
          "of the two out");
+  if (!correct_item_ && !log_q_ && counted_ == 0)
+    fail(TSR_INVALID_ARGUMENT, "option \"correct_item\" has no effect without \"log_q\" or \"count_items\": leave it out");
   if (counted_ > 0) buffers_.push_back({"counts", {counted_}});
   const bool split = options.flag("split", false);
   if (split && (!softmax_ || shared_ != Shared::kBatch))

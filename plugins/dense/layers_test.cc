@@ -713,9 +713,24 @@ TEST(Layers, RefusalsSayWhatToDo) {
        "there is no activation \"rely\"; the nearest is \"relu\" of none"},
       {"activation", R"({"inputs": [2], "kind": "elu", "slope": 0.5})",
        "option \"slope\" belongs to the kind \"leaky_relu\": \"elu\" has none"},
-      {"mlp", R"({"inputs": [2], "widths": [3], "norm": "batch"})",
+      {"mlp", R"({"inputs": [2], "widths": [3, 1], "norm": "batch"})",
        "which mlp does not: use the layer \"mlp_batch_norm\""},
       {"mlp", R"({"inputs": [2], "widths": [3], "dropout": 1})", "at least 0 and below 1, not 1"},
+      {"mlp", R"({"inputs": [2], "widths": [3], "activation": "nonsense"})", "set \"final_activation\" instead"},
+      {"mlp", R"({"inputs": [2], "widths": [3], "dropout": 0.5})", "there is only one: leave it out"},
+      {"mlp", R"({"inputs": [2], "widths": [3], "norm": "layer"})", "option \"norm\" applies after each of the"},
+      {"mlp", R"({"layers": [2, 3], "widths": [3]})", "leave one of them out"},
+      {"mlp_batch_norm", R"({"inputs": [2], "widths": [3]})", "option \"norm\" applies after each of the"},
+      {"experts", R"({"inputs": [2], "widths": [3], "activation": "tanh"})", "set \"final_activation\" instead"},
+      {"cross", R"({"inputs": [2], "rank": 4})", "belongs to the kinds low_rank and mixture, not to \"full\""},
+      {"cross", R"({"inputs": [2], "kind": "vector", "rank": 4})", "not to \"vector\""},
+      {"cross", R"({"inputs": [2], "low_rank": 4, "rank": 2})", "leave out \"rank\""},
+      {"cross", R"({"inputs": [2], "low_rank": 4, "kind": "full"})", "leave out \"kind\""},
+      {"split_columns", R"({"inputs": [6], "widths": [2, 1]})", "6 values, not 3"},
+      {"item_loss", R"({"correct_item": false})", "no effect without \"log_q\" or \"count_items\""},
+      {"attention", R"({"scale": 0})", "must not be 0"},
+      {"attention", R"({"full": 2})", "there is no window"},
+      {"attention", R"({"length": 4})", "no effect on a softmax without a position bias"},
       {"mlp", R"({"inputs": [2], "dropout": 0.5})", "must list the widths of the layers' outputs"},
       {"mlp", R"({"inputs": [2], "width": [3]})", "unknown option \"width\": the nearest known one is \"widths\""},
       {"experts", R"({"inputs": [2], "experts": 2, "width": 3})", "the nearest known one is \"widths\""},
@@ -735,6 +750,9 @@ TEST(Layers, RefusalsSayWhatToDo) {
   Layer sum(host, "sum", "{}");
   EXPECT_EQ(sum.width_of({3, 4}), TSR_INVALID_ARGUMENT);
   EXPECT_THAT(sum.error(), HasSubstr("inputs of one width, not of 3 and 4 values"));
+  Layer parts(host, "split_columns", R"({"widths": [2, 1]})");
+  EXPECT_EQ(parts.width_of({4, 2}), TSR_INVALID_ARGUMENT) << "told only when the inputs are known";
+  EXPECT_THAT(parts.error(), HasSubstr("together as wide as the inputs, 6 values, not 3"));
   Layer pairs(host, "field_products", R"({"dim": 2, "later": true})");
   EXPECT_EQ(pairs.width_of({4, 6}), TSR_INVALID_ARGUMENT);
   EXPECT_THAT(pairs.error(), HasSubstr("the same number of fields, at least 2, not of 2 and 3"));

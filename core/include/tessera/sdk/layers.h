@@ -137,6 +137,8 @@ class MlpLayers {
     const int64_t joined = joined_width(options);
     const std::vector<int64_t> outputs = options.integers("widths", {});
     if (widths_.empty() && joined > 0) widths_.push_back(joined);
+    if (widths_.size() > 1 && !outputs.empty())
+      fail(TSR_INVALID_ARGUMENT, "options \"layers\" and \"widths\" both list the layers' outputs: leave one of them out");
     if (widths_.size() == 1) widths_.insert(widths_.end(), outputs.begin(), outputs.end());
     if (widths_.size() < 2) options.finish();  // an unknown option "width" is a better error than missing "widths"
     if (widths_.size() < 2 || *std::min_element(widths_.begin(), widths_.end()) < 1) {
@@ -150,6 +152,7 @@ class MlpLayers {
       fail(TSR_INVALID_ARGUMENT, "option \"dropout\" must be at least 0 and below 1, not ", dropout_);
     if (norm_ != "none" && norm_ != "layer" && norm_ != "batch")
       fail(TSR_INVALID_ARGUMENT, "option \"norm\" is \"", norm_, "\", but must be none, layer or batch");
+    if (count() == 1) refuse_between(options.has("activation"));
     for (size_t k = 0; k < count(); ++k) {
       parameters_.push_back({std::to_string(k) + ".weight", {out(k), in(k)}, matrix_init(init_std_, out(k), in(k))});
       parameters_.push_back({std::to_string(k) + ".bias", {out(k)}});
@@ -200,6 +203,17 @@ class MlpLayers {
   }
 
  private:
+  // Refuses options that apply between two widths, because there is only one.
+  void refuse_between(bool activation) const {
+    const char* const option = activation                                             ? "activation"
+                               : dropout_ > 0                                         ? "dropout"
+                               : norm_ != "none" && final_activation_ == "none" ? "norm"
+                                                                                      : nullptr;
+    if (option != nullptr)
+      fail(TSR_INVALID_ARGUMENT, "option \"", option, "\" applies after each of the \"widths\" except the last, and ",
+           "there is only one: ", activation ? "set \"final_activation\" instead" : "leave it out, or list more widths");
+  }
+
   std::vector<int64_t> widths_;
   std::string activation_, final_activation_;
   double dropout_;
@@ -256,6 +270,11 @@ class CrossLayers {
         low_rank_(options.integer("low_rank", 0)) {
     const std::string kind = options.string("kind", low_rank_ > 0 ? "low_rank" : "full");
     const int64_t rank = options.integer("rank", kind == "low_rank" && low_rank_ == 0 ? 64 : low_rank_);
+    if (low_rank_ > 0 && (options.has("rank") || kind != "low_rank"))
+      fail(TSR_INVALID_ARGUMENT, "option \"low_rank\" is the kind \"low_rank\" with this \"rank\": leave out \"",
+           options.has("rank") ? "rank" : "kind", '"');
+    if (kind == "full" && options.has("rank"))
+      fail(TSR_INVALID_ARGUMENT, "option \"rank\" belongs to the kinds low_rank and mixture, not to \"full\"");
     if (kind == "low_rank") {
       if (rank < 1) fail(TSR_INVALID_ARGUMENT, "option \"rank\" must be above 0, not ", rank);
       low_rank_ = rank;
