@@ -292,6 +292,34 @@ TEST_F(HistoryReaderTest, TimesAreNumbersOrDates) {
       ElementsAre("a|x|y", "a|y|"));
 }
 
+// Doubles would not tell these numbers apart.
+TEST_F(HistoryReaderTest, NumbersAreComparedByAllTheirDigits) {
+  const std::vector<std::vector<const char*>> rising = {
+      {"1715942025.000000100", "1715942025.0000002", "1715942025.000000300"},
+      {"9223372036854775808", "9223372036854775809", "9.22337203685477581e18", "9223372036854775811"},
+      {"-1715942025.0000002", "-1715942025.0000001", "-0", "1e-3", "0.001000000000000000001"},
+      {"0.9999999999999999999", "1.0", "1.000000000000000001", "1.5", "9007199254740992", "9007199254740993"},
+      {"-1.000000000000000001", "-1", "-0.9999999999999999999", "0.09999999999999999999", "10e-2"},
+      {"-0.000001234567890123457", "4.9e-324", "99999999999999999.99", "1e17", "1.7976931348623157e308"}};
+  for (const std::vector<const char*>& times : rising) {
+    std::string falling = "who,when,what,act\n";
+    for (size_t k = times.size(); k-- > 0;) falling += "a," + std::string(times[k]) + ",i" + std::to_string(k) + ",\n";
+    EXPECT_THAT(error(R"("order": "file")", kBase, falling.c_str()), HasSubstr("row 2, column \"when\": the event is"));
+    std::vector<std::string> expected;
+    std::string before;
+    for (size_t k = 0; k < times.size(); ++k) {
+      const std::string item = "i" + std::to_string(k);
+      expected.insert(expected.begin(), "a|" + item + "|" + before);
+      before += (before.empty() ? "" : " ") + item;
+    }
+    EXPECT_EQ(rows(R"("order": "sort")", kHistory, falling.c_str()), expected) << times[0];
+  }
+  EXPECT_THAT(rows(R"("order": "sort")", kHistory, "who,when,what,act\na,5.0,x,\na,0.5e1,y,\na,005,z,\n"),
+              ElementsAre("a|x|", "a|y|x", "a|z|x y"));
+  EXPECT_THAT(error("", kBase, "who,when,what\na,1.00000000000000000001,i\n"),
+              HasSubstr("\"1.00000000000000000001\" has more than 19 significant digits"));
+}
+
 TEST_F(HistoryReaderTest, WrongDataAreNamed) {
   EXPECT_THAT(error("", kBase, "who,when,what\n,1,i\n"), HasSubstr("row 1, column \"who\": the event has no user"));
   EXPECT_THAT(error("", kBase, "who,when,what\na,,i\n"), HasSubstr("row 1, column \"when\": the event has no time"));
