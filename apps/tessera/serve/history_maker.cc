@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "serve/infer_json.h"
 #include "tessera/calls.h"
 #include "tessera/error.h"
 #include "tessera/sdk/structs.h"
@@ -16,6 +17,12 @@ std::string user_word(std::string_view text) {
   std::string out;
   sdk::append_word(out, text);
   return out;
+}
+
+std::string_view text_of_row(const tsr_reader_values& texts, int64_t row) {
+  if (texts.present != nullptr && texts.present[row] == 0) return {};
+  return {static_cast<const char*>(texts.values) + texts.texts[row],
+          static_cast<size_t>(texts.texts[row + 1] - texts.texts[row])};
 }
 
 }  // namespace
@@ -83,14 +90,13 @@ HistoryMaker::Added HistoryMaker::add(int64_t rows, std::span<const tsr_reader_v
   return add_locked(rows, values);
 }
 
-HistoryMaker::Added HistoryMaker::add_locked(int64_t rows, std::span<const tsr_reader_values> values) {
+HistoryMaker::Added HistoryMaker::add_locked(int64_t rows, std::span<const tsr_reader_values> values,
+                                             const std::string& user) {
   std::string users;
   std::vector<int64_t> ends = {0};
-  const tsr_reader_values& given = values.front();
   for (int64_t row = 0; row < rows; ++row) {
-    if (given.present == nullptr || given.present[row] != 0)
-      users += user_word({static_cast<const char*>(given.values) + given.texts[row],
-                          static_cast<size_t>(given.texts[row + 1] - given.texts[row])});
+    const std::string_view given = text_of_row(values.front(), row);
+    users += given.empty() ? user : user_word(given);
     ends.push_back(std::ssize(users));
   }
   std::vector<tsr_reader_values> all(values.begin(), values.end());
@@ -128,19 +134,24 @@ HistoryMaker::Taken HistoryMaker::take_locked(const std::string& user) {
   return out;
 }
 
-HistoryMaker::Taken HistoryMaker::after(const EventRows& events) {
+HistoryMaker::Taken HistoryMaker::after(const EventRows& events, std::string_view user) {
   const std::lock_guard lock(mutex_);
   begin_locked(lists_, std::numeric_limits<int64_t>::max());
   const std::vector<tsr_reader_values> values = events.values();
-  const Added added = add_locked(events.size(), values);
+  const std::string own = user.empty() ? "" : user_word(user);
+  for (int64_t row = 0; !own.empty() && row < events.size(); ++row) {
+    const std::string_view given = text_of_row(values.front(), row);
+    if (!given.empty() && user_word(given) != own)
+      fail(Code::kInvalidArgument, "event ", row + 1, ", column \"", user_column(), "\": the event is of the user \"",
+           shown(given), "\", and the row of the user \"", shown(user), "\": a row's events are those of its user");
+  }
+  const Added added = add_locked(events.size(), values, own);
   if (!added.why.empty()) fail(Code::kInvalidArgument, "event ", added.rows + 1, ", ", added.why);
   tsr_history_counts users{sizeof(users), 0, 0, 0, 0};
   plugin::call({*part_, "counts"}, api_->counts, part_->self(), &users);
   if (users.users > 1)
     fail(Code::kInvalidArgument, "the events have ", users.users, " users, but a row's events are those of one");
-  Taken out = events.size() > 0 ? take_locked(user_word({static_cast<const char*>(values[0].values),
-                                                         static_cast<size_t>(values[0].texts[1] - values[0].texts[0])}))
-                                : take_locked("");
+  Taken out = take_locked(!own.empty() || events.size() == 0 ? own : user_word(text_of_row(values.front(), 0)));
   begin_locked(lists_, std::numeric_limits<int64_t>::max());
   return out;
 }

@@ -37,8 +37,8 @@ class HistoryMaker {
     int64_t events = 0;
     std::vector<std::vector<std::string>> lists;
   };
-  // The lists of the event that would follow these, which are one user's.
-  Taken after(const EventRows& events);
+  // The lists of the event that would follow these, which are one user's: the named one's, unless that is empty.
+  Taken after(const EventRows& events, std::string_view user);
 
   // Keeps events from here on, for these lists.
   void begin(const std::vector<std::string>& lists, int64_t most_bytes);
@@ -56,7 +56,8 @@ class HistoryMaker {
   explicit HistoryMaker(ComponentPtr part);
   std::vector<std::string> names(tsr_code (*name)(void*, int64_t, const char**, tsr_error*)) const;
   void begin_locked(const std::vector<std::string>& lists, int64_t most_bytes);
-  Added add_locked(int64_t rows, std::span<const tsr_reader_values> values);
+  // `user`: the user of events that name none, as user_word() gives it.
+  Added add_locked(int64_t rows, std::span<const tsr_reader_values> values, const std::string& user = {});
   Taken take_locked(const std::string& user);
 
   ComponentPtr part_;

@@ -254,7 +254,7 @@ class RowsReader final : public nlohmann::json_sax<nlohmann::json> {
   HistoryMaker::Taken take_histories() {
     if (brought_) {
       try {
-        return limits_.maker->after(*events_);
+        return limits_.maker->after(*events_, user_);
       } catch (const Error& e) {
         fail(e.code(), "row ", row_, ", ", e.what());
       }
