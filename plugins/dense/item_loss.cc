@@ -46,7 +46,7 @@ void IdIndex::take(const std::vector<int64_t>& ids) {
 }
 
 ItemLoss::ItemLoss(const tessera::sdk::Setup& setup)
-    : host_(setup.host), loops_(choose_loops()), tiles_(host_, loops_) {
+    : host_(setup.host), loops_(choose_loops()), tiles_(host_, loops_), drawn_(setup.options) {
   tessera::sdk::Options& options = setup.options;
   tessera::sdk::joined_width(options);
   const size_t kind = options.word("kind", {"softmax", "bce", "gbce"});
@@ -75,7 +75,8 @@ ItemLoss::ItemLoss(const tessera::sdk::Setup& setup)
          "option \"log_q\" says that log_q is an input, and \"count_items\" counts it: leave one "
          "of the two out");
   if (!correct_item_ && !log_q_ && counted_ == 0)
-    fail(TSR_INVALID_ARGUMENT, "option \"correct_item\" has no effect without \"log_q\" or \"count_items\": leave it out");
+    fail(TSR_INVALID_ARGUMENT,
+         "option \"correct_item\" has no effect without \"log_q\" or \"count_items\": leave it out");
   if (counted_ > 0) buffers_.push_back({"counts", {counted_}});
   const bool split = options.flag("split", false);
   if (split && (!softmax_ || shared_ != Shared::kBatch))
@@ -115,6 +116,8 @@ std::vector<Value> ItemLoss::outputs(std::span<const Value> inputs) const {
   if (places_.candidates && inputs[places_.candidates].only_in_evaluation)
     fail(TSR_INVALID_ARGUMENT, kItemLoss, " compares in training, but its candidates (input ", places_.candidates,
          ") are drawn in evaluation alone: take those of another feature, or leave out during=evaluation");
+  if (places_.candidates)
+    drawn_.check(places_.candidates, shared_ == Shared::kSample || shared_ == Shared::kRow, kItemLoss);
   for (size_t i = 0; i < inputs.size(); ++i) {
     const bool of_candidates = places_.candidates && inputs[i].has_rows_of(inputs[places_.candidates]);
     if ((inputs[i].split || inputs[i].split_in_evaluation) && !(split_softmax_ && of_candidates))

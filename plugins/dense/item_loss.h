@@ -121,6 +121,7 @@ class ItemLoss : public tessera::sdk::Module {
   std::vector<tessera::sdk::Parameter> buffers_;
   ContextPool<Context> contexts_;
   TiledSoftmax tiles_;
+  DrawnInputs drawn_;
   std::optional<SplitSoftmax> split_softmax_;  // with "split"
 
   // The call in progress.

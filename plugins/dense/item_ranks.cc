@@ -61,7 +61,7 @@ struct ItemRanks::Gathered {
   int64_t most_candidates = 0;               // the most that a rank has
 };
 
-ItemRanks::ItemRanks(const tessera::sdk::Setup& setup) : host_(setup.host) {
+ItemRanks::ItemRanks(const tessera::sdk::Setup& setup) : host_(setup.host), drawn_(setup.options) {
   tessera::sdk::joined_width(setup.options);
   all_ = setup.options.word("items", {"last", "all"}) == 1;
   ties_last_ = setup.options.word("ties", {"lower_id", "last"}) == 1;
@@ -84,6 +84,9 @@ std::vector<Value> ItemRanks::outputs(std::span<const Value> inputs) const {
   if (inputs[1].only_in_training)
     fail(TSR_INVALID_ARGUMENT, kItemRanks, " ranks in evaluations, but its candidates (input 1) are drawn in training ",
          "alone: take those of another feature, or leave out during=training");
+  if (const int64_t draw = drawn_.of(1); draw == DrawnInputs::kPerBatch || draw == DrawnInputs::kPerSample)
+    fail(TSR_INVALID_ARGUMENT, kItemRanks, " compares an item with each other item once, but input 1 may have an id ",
+         "twice: draw it with draw=all");
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].split && !inputs[i].split_in_evaluation) continue;
     if (i != 1 && i != 3)

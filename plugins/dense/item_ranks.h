@@ -39,6 +39,7 @@ class ItemRanks : public tessera::sdk::Module {
   int64_t count_before(const Work& work, const float* scores, int64_t sample, int64_t id, float own) const;
 
   tessera::sdk::Host host_;
+  DrawnInputs drawn_;
   bool all_, ties_last_, seen_;
   std::vector<int64_t> ids_;  // ids of the candidates
   IdIndex index_;

@@ -56,6 +56,18 @@ void RowCounts::check(const Value& value, const char* layer, const char* what) {
   if (!value.jagged && !is_float(value.dtype)) check_integers(value, nullptr, layer, what);
 }
 
+void DrawnInputs::check(size_t candidates, bool per_sample, const char* layer) const {
+  const int64_t draw = of(candidates);
+  if (draw == kPerSample && !per_sample)
+    fail(TSR_INVALID_ARGUMENT, layer,
+         " with negatives = \"batch\" takes candidates that all samples of a rank share, but ", "input ", candidates,
+         " is drawn for each sample: leave out per=sample, or set negatives = \"sample\"");
+  if (per_sample && (draw == kAll || draw == kPerBatch))
+    fail(TSR_INVALID_ARGUMENT, layer,
+         " with negatives = \"sample\" or \"row\" takes each sample's own candidates, but ", "input ", candidates,
+         " is drawn for the batch: draw it with ", draw == kAll ? "draw=uniform, count and " : "", "per=sample");
+}
+
 void clear_gradient(const ModuleCall& call, size_t i) {
   const DLTensor& t = call.grad_inputs[i];
   if (t.data != nullptr) std::fill_n(tessera::sdk::data_as<float>(t), tessera::sdk::numel(t), 0.0f);

@@ -63,6 +63,20 @@ class RowCounts {
   const int64_t* offsets_ = nullptr;
 };
 
+// Option "drawn", which the core gives to layers: a number for each input. The ids of a batch are rows of its first
+// sample. A layer checks it in outputs(), because the core makes a layer again without the option if it is refused.
+class DrawnInputs {
+ public:
+  enum Draw : int64_t { kNot, kAll, kPerBatch, kPerSample };
+  explicit DrawnInputs(tessera::sdk::Options& options) : drawn_(options.integers("drawn", {})) {}
+  int64_t of(size_t input) const { return input < drawn_.size() ? drawn_[input] : kNot; }
+  // Refuses candidates of a batch if each sample should have its own, and the reverse.
+  void check(size_t candidates, bool per_sample, const char* layer) const;
+
+ private:
+  std::vector<int64_t> drawn_;
+};
+
 // Writes zeros to the gradient of input `i`, if it is wanted: the output does not depend on the input's values.
 void clear_gradient(const tessera::sdk::ModuleCall& call, size_t i);
 

@@ -65,6 +65,10 @@ struct DrawnInput {
   int64_t sequence = -1;  // index in ModelGraph::sequences; -1: not known
   // TSR_VALUE_SPLIT* if each rank draws other rows (DrawnFeature::split), TSR_VALUE_ONLY_* if not all calls have rows.
   uint32_t flags = 0;
+  // How it is drawn. Layers are told by the option "drawn", a number for each input, if they take it and an input is
+  // drawn; 0 stands for other inputs. All rows or the ids of a batch are rows of its first sample.
+  enum : int64_t { kAll = 1, kPerBatch = 2, kPerSample = 3 };
+  int64_t how = 0;  // 0: not known
 };
 
 struct LayerSpec {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "modules/drawn_option.h"
 #include "modules/head_options.h"
 #include "modules/host_only_graph.h"
 #include "modules/layer_component.h"
@@ -100,6 +101,7 @@ struct LayerGraph::Impl {
   std::vector<Tensor> sequence_grads;
   size_t sequences;
   std::vector<IdFeature> ids;
+  std::map<size_t, int64_t> drawn;  // DrawnInput::how, by group
   ParameterList parameters, buffers, learnt_weights;
   std::vector<std::pair<std::string, std::string>> components;
 
@@ -198,36 +200,30 @@ std::vector<tsr_value> LayerGraph::Impl::described(const std::vector<Columns>& i
 }
 
 // The outputs of a layer. Different features may have as many ids in every sample, which only batches can tell. So if
-// the layer refuses sequences of the model as different, they are taken as equal, and each batch is checked.
+// the layer refuses sequences of the model as different, the fewest that it accepts as equal are taken so, and each
+// batch is checked.
 std::vector<tsr_value> LayerGraph::Impl::outputs_of(const DenseLayer& layer, const LayerSpec& spec,
                                                     const std::vector<Columns>& inputs) {
-  std::string refused;
-  Code code = Code::kInvalidArgument;
   try {
     return layer.outputs_for(described(inputs, groups));
-  } catch (const Error& e) {
-    refused = e.what();
-    code = e.code();
-  }
-  SequenceGroups all = groups;
-  for (size_t k = 0; code == Code::kInvalidArgument && k < inputs.size(); ++k) {
-    for (size_t i = 0; i < k; ++i) {
-      const size_t a = values[inputs[i].value].group, b = values[inputs[k].value].group;
-      if (!groups.is_input(a) || !groups.is_input(b) || all.of(a) == all.of(b)) continue;
-      SequenceGroups two = groups;
-      two.join({a, b, spec.name, spec.inputs[i], spec.inputs[k]});
-      all.join({a, b, spec.name, spec.inputs[i], spec.inputs[k]});
-      for (SequenceGroups* tried : {&two, &all}) {
-        try {
-          std::vector<tsr_value> out = layer.outputs_for(described(inputs, *tried));
-          groups = std::move(*tried);
-          return out;
-        } catch (const Error&) {  // `refused` says why
-        }
-      }
+  } catch (const Error& refused) {
+    if (refused.code() != Code::kInvalidArgument) throw;
+    std::vector<SequenceGroups::Pair> pairs;
+    for (size_t k = 0; k < inputs.size(); ++k) {
+      for (size_t i = 0; i < k; ++i)
+        pairs.push_back(
+            {values[inputs[i].value].group, values[inputs[k].value].group, spec.name, spec.inputs[i], spec.inputs[k]});
     }
+    const auto accepts = [&](const SequenceGroups& as) {
+      try {
+        return !layer.outputs_for(described(inputs, as)).empty();
+      } catch (const Error&) {
+        return false;
+      }
+    };
+    if (!groups.join_fewest(std::move(pairs), accepts)) throw;
+    return layer.outputs_for(described(inputs, groups));
   }
-  throw Error(code, refused);
 }
 
 // "item (a sequence of 8 values)"
@@ -260,7 +256,10 @@ void LayerGraph::Impl::add_layer(const Runtime& runtime, const LayerSpec& spec, 
                               .precision = options.precision,
                               .values = options.values};
   try {
-    Node node{DenseLayer(runtime, how), std::move(inputs), {}, {}, values.size(), 0, {}, {}};
+    std::vector<int64_t> draws;
+    for (const Columns& c : inputs)
+      draws.push_back(drawn.contains(values[c.value].group) ? drawn.at(values[c.value].group) : 0);
+    Node node{layer_of_drawn(runtime, how, draws), std::move(inputs), {}, {}, values.size(), 0, {}, {}};
     for (const Columns& c : node.inputs) {
       ++values[c.value].uses;
       node.wanted.push_back(c.value != kDenseValue && !is_ids(c.value));
@@ -309,7 +308,9 @@ LayerGraph::LayerGraph(const Runtime& runtime, const ModelGraph& graph, const La
   m.values = {{graph.dense_width}, {graph.pooled_width}};
   for (const int64_t width : graph.sequences) m.values.push_back({width, m.values.size() - kFirstSequence + 1});
   for (const DrawnInput& d : graph.drawn) {
-    if (d.sequence >= 0) m.groups.set_flags(static_cast<size_t>(d.sequence) + 1, d.flags);
+    if (d.sequence < 0) continue;
+    m.groups.set_flags(static_cast<size_t>(d.sequence) + 1, d.flags);
+    m.drawn[static_cast<size_t>(d.sequence) + 1] = d.how;
   }
   m.ids = graph.ids;
   for (const IdFeature& feature : graph.ids) m.values.push_back({1, static_cast<size_t>(feature.sequence + 1)});

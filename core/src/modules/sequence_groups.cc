@@ -10,6 +10,36 @@ void SequenceGroups::join(Pair pair) {
   joined_.push_back(std::move(pair));
 }
 
+bool SequenceGroups::join_fewest(std::vector<Pair> pairs, const std::function<bool(const SequenceGroups&)>& accepts) {
+  std::erase_if(
+      pairs, [&](const Pair& p) { return !is_input(p.first) || !is_input(p.second) || of(p.first) == of(p.second); });
+  const auto joined = [&](const std::vector<Pair>& some) {
+    SequenceGroups out = *this;
+    for (const Pair& pair : some) {
+      if (out.of(pair.first) != out.of(pair.second)) out.join(pair);
+    }
+    return out;
+  };
+  if (pairs.empty() || !accepts(joined(pairs))) return false;
+  // Each order leaves out pairs until all of the rest are needed. They may end with different pairs.
+  const auto needed = [&](bool first_ones_first) {
+    std::vector<Pair> out = pairs;
+    for (size_t n = 0, kept = 0; n < pairs.size(); ++n) {
+      std::vector<Pair> fewer = out;
+      const size_t at = first_ones_first ? kept : out.size() - 1 - kept;
+      fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(at));
+      if (accepts(joined(fewer)))
+        out = std::move(fewer);
+      else
+        ++kept;
+    }
+    return out;
+  };
+  const std::vector<Pair> a = needed(false), b = needed(true);
+  *this = joined(b.size() < a.size() ? b : a);
+  return true;
+}
+
 void SequenceGroups::check(const std::vector<DenseInput>& sequences) const {
   for (const Pair& pair : joined_) {
     const Tensor& a = sequences[pair.first - 1].offsets;

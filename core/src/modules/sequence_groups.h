@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,6 +57,9 @@ class SequenceGroups {
   };
   // Treats two groups as equal from now on. check() tests whether they are.
   void join(Pair pair);
+  // Joins the fewest of these pairs with which `accepts` is true, without those of other groups than the model's
+  // sequences. Returns false, and joins none, if it is false even with all.
+  bool join_fewest(std::vector<Pair> pairs, const std::function<bool(const SequenceGroups&)>& accepts);
   // `sequences` are the model's sequences in a batch. kInvalidArgument: two sequences that must be equal have different
   // offsets; the error names the layer and both sequences.
   void check(const std::vector<DenseInput>& sequences) const;

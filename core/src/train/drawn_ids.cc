@@ -28,7 +28,8 @@ DrawnFeature parse(const std::string& text, int64_t rows, std::string* counted) 
   if (out.first < 0 || out.first >= rows)
     sdk::fail(TSR_INVALID_ARGUMENT, "first is ", out.first, ", but the table has the rows 0 to ", rows - 1);
   if (out.draw != Draw::kAll) {
-    out.count = options.integer("count", 1);
+    out.count = options.integer("count", 0);
+    if (!options.has("count")) sdk::fail(TSR_INVALID_ARGUMENT, "it needs count, the number of ids, such as count=100");
     out.per_sample = options.word("per", {"batch", "sample"}) == 1;
     if (out.count < 1) sdk::fail(TSR_INVALID_ARGUMENT, "count is ", out.count, ", but must be at least 1");
   }
@@ -67,6 +68,8 @@ DrawnFeature drawn_feature(const std::string& text, const TableConfig& table, co
   std::string counted;
   DrawnFeature out = parse(text, table.rows, &counted);
   if (out.draw != Draw::kPopularity) return out;
+  if (std::find(table.features.begin(), table.features.end(), counted) == table.features.end())
+    fail(Code::kInvalidArgument, "of is \"", counted, "\", but the ids to count are those of a feature of this table");
   out.counts = counts_of(data, counted, table.rows);
   out.counts.erase(out.counts.begin(), out.counts.begin() + out.first);
   if (std::accumulate(out.counts.begin(), out.counts.end(), 0.0) > 0) return out;

@@ -97,7 +97,10 @@ ModelGraph with_drawn(const ModelTrainerOptions& options) {
                                                    : 0;
     if (d.split && d.when != When::kEvaluation) flags |= TSR_VALUE_SPLIT;
     if (d.split && d.when != When::kTraining) flags |= TSR_VALUE_SPLIT_IN_EVALUATION;
-    graph.drawn.push_back({d.name, d.first, at, flags});
+    const int64_t how = d.draw == DrawnFeature::Draw::kAll ? DrawnInput::kAll
+                        : d.per_sample                     ? DrawnInput::kPerSample
+                                                           : DrawnInput::kPerBatch;
+    graph.drawn.push_back({d.name, d.first, at, flags, how});
   }
   return graph;
 }

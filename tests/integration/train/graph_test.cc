@@ -227,6 +227,30 @@ TEST(LayerGraphs, HideRowsThatAModelIsToTell) {
   EXPECT_EQ(last[1] + last.back(), 2);
 }
 
+// Queries of each sample's last rows differ from its keys, and values of another feature have the rows of the keys.
+TEST(LayerGraphs, TakeOnlySequencesAsEqualThatMustBe) {
+  std::vector<EmbeddingBagConfig> all = tables();
+  all[1].pooling = PoolingType::kNone;
+  all[1].feature_names = {"asked", "seen", "wanted"};
+  ModelGraph model = graph_over(2, all);
+  model.layers = {{"found", "attention", {"asked", "seen", "wanted"}, R"({"last_rows": true})"},
+                  {"one", "sum_pooling", {"found"}},
+                  {"out", "linear", {"user", "one"}}};
+  model.heads = {{"h", "out"}};
+  LayerGraph graph(runtime(), model, {.seed = 3});
+  const auto with = [&](const std::vector<int64_t>& values) {
+    const auto rows = [](const std::vector<int64_t>& offsets) {
+      return DenseInput{random_matrix(offsets.back(), 3, 1), Tensor::from(offsets)};
+    };
+    return refused_by([&] {
+      graph.forward(random_matrix(2, 2, 1), random_matrix(2, 3, 2), false,
+                    {rows({0, 1, 2}), rows({0, 2, 5}), rows(values)});
+    });
+  };
+  EXPECT_EQ(with({0, 2, 5}), "");
+  EXPECT_THAT(with({0, 1, 5}), HasSubstr("takes \"seen\" and \"wanted\" row by row, but sample 0 of a batch has"));
+}
+
 // Sequences of two features may have equal lengths, which each batch must show; those of layers cannot.
 TEST(LayerGraphs, NameSequencesThatHaveDifferentRows) {
   std::vector<EmbeddingBagConfig> all = tables();

@@ -27,6 +27,7 @@ namespace {
 using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr const char* kJob = R"(
 job = {seed = 3, device = "cpu", threads = 1}
@@ -383,7 +384,7 @@ options = {seen = true})";
   const std::string monitor = ", monitor = \"rank.ndcg@10\"";
   job.erase(job.find(monitor), monitor.size());
   write("job.toml", job + "[data]\nreader = \"user-items?history=5\"\npath = \"" + file("histories.txt") + "\"\n");
-  expect_refused(train(0, drawn(all, "{}", "&split=true") + settings({"metrics.names=[]"})),
+  expect_refused(train(0, drawn(all, "{}", "&split=true") + settings({"metrics.names=[\"rank.rmse\"]"})),
                  HasSubstr("each rank has other rows of input 0, and this layer does not combine"));
 }
 
@@ -393,6 +394,46 @@ TEST_F(NextItem, NegativesAreTheSameOnAnyNumberOfRanks) {
   const json one = trained(1, how);
   expect_same_losses(one, trained(2, how + settings({"table.item.sharding=table_wise"})));
   EXPECT_LT(losses_of(one).back(), losses_of(one).front());
+}
+
+// Candidates of a batch are rows of its first sample, so other samples would be compared with nothing.
+TEST_F(NextItem, CandidatesAreDrawnAsTheirLayerTakesThem) {
+  const auto refused = [&](const std::string& feature, const std::string& options, const std::string& more = "") {
+    return test::refused(train(0, drawn(feature, options, more)));
+  };
+  const std::string uniform = "drawn?draw=uniform&count=6&during=training";
+  for (const char* negatives : {"sample", "row"}) {
+    EXPECT_THAT(
+        refused(uniform, str_cat("{negatives = \"", negatives, "\"}")),
+        AllOf(HasSubstr("the layer \"compared\" of"), HasSubstr("takes each sample's own candidates, but input 2"),
+              HasSubstr("is drawn for the batch: draw it with per=sample")));
+  }
+  EXPECT_THAT(refused("drawn?draw=all&during=training", R"({negatives = "sample"})"),
+              HasSubstr("draw it with draw=uniform, count and per=sample"));
+  EXPECT_THAT(refused(uniform + "&per=sample", "{}"), HasSubstr("takes candidates that all samples of a rank share"));
+  const std::string one = R"(layer.ranks.inputs=["states", "some", "next:ids", "some:ids", "seen:ids"])";
+  const std::string features = R"(table.item.features=["items", "next", "seen", "drawn?draw=all&during=training", )"
+                               R"("some?draw=uniform&count=5&during=evaluation)";
+  for (const char* per : {"", "&per=sample"}) {
+    EXPECT_THAT(test::refused(train(0, settings({features + per + "\"]", one, R"(metrics.names=["rank.mrr"])",
+                                                 "validation.monitor=rank.mrr"}))),
+                HasSubstr("item_ranks compares an item with each other item once, but input 1 may have an id twice"));
+  }
+}
+
+// The value of a head of product is a loss or a rank, so its error against the label 1 says nothing.
+TEST_F(NextItem, HasNoMetricsUnlessItAsksForThem) {
+  const std::string metrics = "metrics = {names = [\"rank.hit_rate@1\", \"rank.ndcg@10\", \"rank.mrr\"]}\n";
+  const std::string job = replaced(contents(path()), metrics, "");
+  write("job.toml", replaced(job, ", monitor = \"rank.ndcg@10\"", ""));
+  for (const char* more : {"validation.patience=2", "validation.restore_best=true"}) {
+    EXPECT_THAT(test::refused(train(0, settings({more}))), AllOf(HasSubstr("no head of the model has a metric"),
+                                                                 HasSubstr("ask in metrics.names for those that")));
+  }
+  write("job.toml", replaced(contents(path()), "validation = {split = \"data\", fraction = 0.5}\n", ""));
+  const Finished run = train(1, settings({"data.epochs=1"}));
+  EXPECT_EQ(run.status, 0) << run.output;
+  EXPECT_THAT(run.output, AllOf(HasSubstr("no head has metrics"), Not(HasSubstr("rmse"))));
 }
 
 // The packed model takes a history and answers with items that the user has not had.
@@ -464,7 +505,11 @@ TEST_F(NextItem, SaysWhatIsWrong) {
   EXPECT_THAT(refused(settings({"layer.placed.options.length=3"})),
               HasSubstr("rows, but position_embedding's \"length\" is 3: truncate the lists or raise it"));
   EXPECT_THAT(refused(drawn("drawn?draw=some", "{}")), HasSubstr("option \"draw\" is \"some\", but must be all, unif"));
-  EXPECT_THAT(refused(drawn("drawn?draw=popularity&of=nxt", "{}")), HasSubstr("counted in a column of the data"));
+  for (const char* of : {"nxt", "user"}) {
+    EXPECT_THAT(refused(drawn(str_cat("drawn?draw=popularity&count=3&of=", of), "{}")),
+                HasSubstr(str_cat("of is \"", of, "\", but the ids to count are those of a feature of this table")));
+  }
+  EXPECT_THAT(refused(drawn("drawn?draw=uniform", "{}")), HasSubstr("it needs count, the number of ids"));
   EXPECT_THAT(refused(drawn("drawn?draw=all", R"({kind = "gbce"})")), HasSubstr("the number of items, at least 2"));
   EXPECT_THAT(refused(drawn("drawn?draw=all&first=1", "{}") +
                       settings({"metrics.names=[\"loss.ndcg@10\"]", "validation.monitor=loss.ndcg@10"})),
