@@ -338,7 +338,7 @@ void print_results(const Shown& job, const TrainResult& run, const RunReport& re
     print_training(report, verbose);
   }
   const TestResult& test = report.test;
-  const bool tested = test.metrics.samples > 0;
+  const bool tested = test.metrics.samples > 0 && !test.metrics.values.empty();
   const bool last = test.step == job.start.first_step + run.steps_done;
   const std::string model = last ? "" : str_cat(" of step ", test.step, ", which validated best");
   if (tested && !report.test_split.empty())
@@ -346,7 +346,7 @@ void print_results(const Shown& job, const TrainResult& run, const RunReport& re
   std::printf("%s", (chance_text(test.metrics) + doubts_text(test.metrics)).c_str());
   const char* const generated = is_generated(job.config) ? ", generated data, not yours" : "";
   const char* const none = report.test_rows > 0
-                               ? "no head has metrics for the test rows: ask for one in metrics.names to see why\n"
+                               ? "no head has metrics for the test rows by default: ask for one in metrics.names\n"
                                : "there are no test rows\n";
   const std::string tests = str_cat("test", model, ": ", metrics_text(test.metrics, 4, generated));
   std::printf("%s", tested ? fitted(tests, STDOUT_FILENO).c_str() : none);

@@ -182,6 +182,7 @@ struct Prediction {
   // Number of classes; 0: the label is no class. With classes the label is the number of one, and a sample's values are
   // their logits. Unset: this is not known yet, and every metric fits.
   std::optional<int64_t> classes = 0;
+  bool usual = true;  // false: it has only metrics that are asked for, because its value is a loss or a rank
 };
 
 // Factors of a batch's samples in a head's loss and metrics, [B]: their weights, and 0 where the label `where` is below
@@ -208,9 +209,8 @@ std::vector<HeadMetric> head_metrics(const std::vector<Prediction>& heads, const
 //   double auc = metrics.values(group)["click.auc"];
 class HeadMetrics {
  public:
-  // `names` empty: kUsualMetrics for heads of logits, kUsualClassMetrics for heads of classes, rmse and mae for others.
-  // Errors are those of head_metrics(), and
-  // a duplicate metric of a head.
+  // `names` empty: kUsualMetrics for heads of logits, kUsualClassMetrics for heads of classes, rmse and mae for others,
+  // none for heads that are not `usual`. Errors are those of head_metrics(), and a duplicate metric of a head.
   explicit HeadMetrics(std::vector<Prediction> heads, std::vector<std::string> names = {},
                        const Runtime* runtime = nullptr);
 

@@ -397,7 +397,7 @@ const std::vector<Field<MetricsConfig>>& fields<MetricsConfig>() {
        "Metrics of validations and the test: `auc`, `gauc?key=user`, `stars.rmse` of the head `stars`, or a "
        "plugin's. Empty: `auc`, `logloss`, `normalized_entropy` and `calibration` for heads of logits, "
        "`multiclass_accuracy`, `multiclass_logloss` and `multiclass_normalized_entropy` for heads of classes, "
-       "`rmse` and `mae` for others. See docs/training.md."},
+       "`rmse` and `mae` for others, none for heads of `product`. See docs/training.md."},
       {"training", &S::training, "",
        "Metrics of the training batches, each predicted before the model learns from it: `ne`, `auc?bins=1000`, "
        "`rmse`. Empty: none."},

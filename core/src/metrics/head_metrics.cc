@@ -35,6 +35,7 @@ void require_head(const std::vector<Prediction>& heads, const std::string& name)
 std::vector<std::string> usual_of(const std::vector<Prediction>& heads) {
   std::vector<std::string> out;
   for (const Prediction& p : heads) {
+    if (!p.usual) continue;
     const std::vector<std::string> values = {"rmse", "mae"};
     for (const std::string& name : p.classes > 0 ? kUsualClassMetrics : p.logits ? kUsualMetrics : values)
       out.push_back(heads.size() > 1 ? str_cat(p.head, ".", name) : name);
@@ -141,7 +142,12 @@ std::string HeadMetrics::shown(const std::string& monitor) const {
       known.push_back(head.shown[m]);
     }
   }
-  if (known.empty()) fail(Code::kInvalidArgument, "no head of the model has a metric");
+  const bool asks = std::any_of(heads_.begin(), heads_.end(), [](const Head& h) { return !h.prediction.usual; });
+  if (known.empty())
+    fail(Code::kInvalidArgument, "no head of the model has a metric",
+         asks ? ": a head whose value is a loss or a rank has none by default, so ask in metrics.names for those that "
+                "fit, such as \"ndcg@10\" of ranks"
+              : "");
   fail(Code::kInvalidArgument, "there is no metric \"", monitor, "\" here", sdk::nearest_text(monitor, known));
 }
 

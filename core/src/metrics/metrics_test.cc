@@ -96,6 +96,18 @@ TEST(HeadMetrics, FitTheHeads) {
   EXPECT_THAT(error(heads, {"acme.lift"}), HasSubstr("there is no metric \"acme.lift\"; the nearest is "));
   EXPECT_THAT(error(heads, {"auc", "click.auc"}), HasSubstr("\"auc\" is asked for twice"));
 
+  // A head whose value is a loss has only metrics that are asked for.
+  const Prediction loss = {.head = "loss", .logits = false, .usual = false};
+  EXPECT_EQ(HeadMetrics({heads[0], loss}).shown(""), "click.auc");
+  EXPECT_EQ(HeadMetrics({heads[0], loss}, {"loss.mae"}).shown(""), "loss.mae");
+  EXPECT_THAT(test::refusal([&] {
+                (void)HeadMetrics({heads[0], loss}).shown("loss.rmse");
+              }),
+              HasSubstr("there is no metric \"loss.rmse\" here"));
+  EXPECT_THAT(
+      test::refusal([&] { (void)HeadMetrics({loss}).shown(""); }),
+      HasSubstr("no head of the model has a metric: a head whose value is a loss or a rank has none by default"));
+
   HeadMetrics metrics(heads);
   Batch batch;
   batch.labels = Tensor::from<float>({3, 5});

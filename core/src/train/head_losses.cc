@@ -82,6 +82,21 @@ std::unique_ptr<DenseLayer> make_loss(const Runtime& runtime, const HeadSpec& he
   return loss;
 }
 
+// True if the loss of a value and the label 1 is the value, as with a product: the value is a loss or a rank then,
+// which is not to be near a label.
+bool gives_value_itself(const Runtime& runtime, const HeadSpec& head, int64_t width) {
+  if (head.loss == kOwnLoss || width != 1 || !head.groups.empty()) return false;
+  const std::vector<float> values = {2.5F, 7};
+  try {
+    const std::unique_ptr<DenseLayer> loss = make_loss(runtime, head, width);  // another one, which may count calls
+    const Tensor of_values = Tensor::from(values).reshape({2, 1}), ones = Tensor::from<float>({1, 1}).reshape({2, 1});
+    const Tensor each = loss->forward({of_values, ones}, false, StepInfo{});
+    return std::equal(values.begin(), values.end(), each.data<float>());
+  } catch (const Error&) {  // the loss takes no such values
+    return false;
+  }
+}
+
 [[noreturn]] void no_label(const HeadSpec& head, const std::string& wants, const std::vector<std::string>& labels) {
   std::string known;
   for (const std::string& label : labels) known += str_cat(known.empty() ? "\"" : ", \"", label, '"');
@@ -181,6 +196,7 @@ HeadLosses::HeadLosses(const Runtime& runtime, const ModelGraph& graph, const La
     losses_.push_back(make_loss(runtime, heads_[h], widths_[h]));
     of_classes_.push_back(losses_[h] != nullptr && is_loss_of_classes(runtime, heads_[h].loss));
     falls_.push_back(falls_with_label(losses_[h].get(), widths_[h], !heads_[h].groups.empty()));
+    values_.push_back(gives_value_itself(runtime, heads_[h], widths_[h]));
     groups_.emplace_back(heads_[h].groups.empty() ? std::vector<IdFeature>()
                                                   : std::vector<IdFeature>{{heads_[h].groups}});
   }
@@ -190,7 +206,8 @@ std::vector<Prediction> HeadLosses::predictions() const {
   std::vector<Prediction> out;
   for (size_t h = 0; h < heads_.size(); ++h) {
     const int64_t classes = of_classes_[h] ? widths_[h] : 0;
-    if (predicts(h)) out.push_back({heads_[h].name, labels_[h], losses_[h] == nullptr, where_[h], classes});
+    if (predicts(h))
+      out.push_back({heads_[h].name, labels_[h], losses_[h] == nullptr, where_[h], classes, !values_[h]});
   }
   return out;
 }

@@ -50,6 +50,7 @@ class HeadLosses {
   std::vector<std::optional<size_t>> where_;         // by head, Prediction::where
   std::vector<int64_t> widths_;                      // by head
   std::vector<bool> of_classes_;                     // by head: its loss is one of classes
+  std::vector<bool> values_;                         // by head: its value is a loss or a rank, which no label is like
   std::vector<bool> falls_;                          // by head: smaller values are those of larger labels
   std::vector<std::unique_ptr<DenseLayer>> losses_;  // by head; null: kOwnLoss
   std::vector<IdInputs> groups_;                     // by head, of one feature or none
