@@ -11,6 +11,7 @@
 
 #include "command.h"
 #include "data/arriving_rows.h"
+#include "data/history_reader.h"
 #include "inspect_checkpoint.h"
 #include "options.h"
 #include "outputs.h"
@@ -86,7 +87,7 @@ bool parse_predict_arguments(const std::vector<std::string>& args, PredictArgume
   add("reader", po::value(&out->reader)->value_name("NAME"), "reader of the data, such as csv (docs/data.md)");
   add("config", po::value(&out->config)->value_name("FILE"), "read the [data] of this job; --data replaces its path");
   add("set", po::value(&out->overrides)->value_name("KEY=VALUE"), "change a key of the config; may be repeated");
-  add("part", po::value(&out->part)->value_name("PART"), "part of the data: all (train, then test), train or test");
+  add("part", po::value(&out->part)->value_name("PART"), "part of the data: train, test or all rows (docs/models.md)");
   add("output", po::value(&out->output)->value_name("FILE"), "write to this file; - is standard output (default)");
   add("head", po::value(&out->heads)->value_name("NAME"),
       "print only the scores of this head; may be repeated (default: all heads)");
@@ -304,6 +305,7 @@ Dataset read_data(const PredictArguments& a, const Session& session) {
   data.reader = data::ArrivingRows::file_reader(session.runtime, data.reader);
   if (bare) data.reader = reader_for(session.runtime, data.reader, a.data);
   if (!a.data.empty()) data.path = a.data;
+  if (!bare) data::check_same_histories(own_reader(model), config);
   const std::string encoding = config.columns.empty() ? looked_up_columns(model) : model.encoding;
   try {
     return read_unlabelled(session.runtime, config, encoding);
@@ -382,8 +384,7 @@ class Scores {
   int64_t done_ = 0;
 };
 
-// Returns the reader and the encoding for standard input whose rows arrive over time. Without a reader: no reader can
-// do that, or the job needs all data before it can answer.
+// The reader and encoding for standard input whose rows arrive over time. No reader: the job needs all data first.
 Lines pipe_lines(const PredictArguments& a, const Session& session) {
   if (is_bare(a) && session.model().encoding.empty() && !wants_items(a)) return session.lines;
   if (!a.config.empty() || a.part == "test" || wants_items(a)) return {};

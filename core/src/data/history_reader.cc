@@ -5,6 +5,7 @@
 
 #include "config/fields.h"
 #include "config/json.h"
+#include "tessera/runtime.h"
 
 namespace tessera::data {
 namespace {
@@ -55,6 +56,25 @@ std::string history_reader(const HistoryConfig& history, const std::string& read
         field.member);
   }
   return str_cat(history.component, options, "(", reader, ")");
+}
+
+void check_same_histories(const std::string& trained, const Config& config) {
+  const ComponentName was = parse_component_name(trained);
+  const std::string& reader = config.data.reader.empty() ? was.inner : config.data.reader;  // "": the files tell
+  if (reader.empty()) return;
+  const ComponentName is = parse_component_name(history_reader(config.history, reader));
+  if (was.inner.empty() || is.inner.empty() || was.id != is.id) return;
+  const auto theirs = config::parse_json(was.options, {"the options of the model's reader"});
+  const auto mine = config::parse_json(is.options, {"the options of the reader"});
+  const auto text = [](const auto& options, const char* key) {
+    const auto at = options.find(key);
+    return at == options.end() ? std::string("its default") : at->dump();
+  };
+  for (const char* key : {"user", "time", "columns", "length", "keep", "repeats", "by", "values"}) {
+    if (text(mine, key) == text(theirs, key)) continue;
+    fail(Code::kInvalidArgument, "history.", key, " is ", text(mine, key), ", but ", text(theirs, key),
+         " in the job that trained the model, so it would get other histories: set it to the same");
+  }
 }
 
 HistoryConfig without_split(HistoryConfig history) {

@@ -17,6 +17,7 @@ namespace tessera::test::event_history_test {
 namespace {
 
 using nlohmann::json;
+using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr int kUsers = 40, kItems = 20;
@@ -273,6 +274,13 @@ TEST_F(EventHistories, AreScoredInTheOrderOfTheFile) {
     std::string labels;
     while (std::getline(scores, line)) labels += std::to_string(json::parse(line).at("label").get<int>());
     EXPECT_EQ(labels, wanted) << how[0];
+  }
+  for (const char* other : {"length=4", "keep=oldest", "repeats=false", "user=item", "time=item"}) {
+    const std::string text = other, key = str_cat("history.", text.substr(0, text.find('=')));
+    const Finished run =
+        run_tessera({"predict", "--model", file("model"), "--config", path(), "--set", str_cat("history.", other)}, 60);
+    EXPECT_THAT(test::refused(run),
+                AllOf(HasSubstr(str_cat(key, " is ")), HasSubstr("in the job that trained the model")));
   }
   succeed({"predict", "--model", file("model"), "--config", path(), "--part", "test", "--format", "jsonl", "--output",
            file("test.jsonl")});
