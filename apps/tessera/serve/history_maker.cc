@@ -102,6 +102,7 @@ HistoryMaker::Added HistoryMaker::add_locked(int64_t rows, std::span<const tsr_r
   std::vector<tsr_reader_values> all(values.begin(), values.end());
   all.front().values = users.data();
   all.front().texts = ends.data();
+  if (!user.empty()) all.front().present = nullptr;  // all events have a user now
   Added out;
   try {
     plugin::call({*part_, "add"}, api_->add, part_->self(), rows, uint32_t{sizeof(tsr_reader_values)}, all.data(),
@@ -138,20 +139,22 @@ HistoryMaker::Taken HistoryMaker::after(const EventRows& events, std::string_vie
   const std::lock_guard lock(mutex_);
   begin_locked(lists_, std::numeric_limits<int64_t>::max());
   const std::vector<tsr_reader_values> values = events.values();
-  const std::string own = user.empty() ? "" : user_word(user);
-  for (int64_t row = 0; !own.empty() && row < events.size(); ++row) {
+  std::string own = user.empty() ? "" : user_word(user);
+  for (int64_t row = 0; row < events.size(); ++row) {
     const std::string_view given = text_of_row(values.front(), row);
-    if (!given.empty() && user_word(given) != own)
+    if (own.empty() && !given.empty()) own = user_word(given);
+    if (!user.empty() && !given.empty() && user_word(given) != own)
       fail(Code::kInvalidArgument, "event ", row + 1, ", column \"", user_column(), "\": the event is of the user \"",
            shown(given), "\", and the row of the user \"", shown(user), "\": a row's events are those of its user");
   }
+  if (own.empty()) own = "the row's";  // nobody has a name
   const Added added = add_locked(events.size(), values, own);
   if (!added.why.empty()) fail(Code::kInvalidArgument, "event ", added.rows + 1, ", ", added.why);
   tsr_history_counts users{sizeof(users), 0, 0, 0, 0};
   plugin::call({*part_, "counts"}, api_->counts, part_->self(), &users);
   if (users.users > 1)
     fail(Code::kInvalidArgument, "the events have ", users.users, " users, but a row's events are those of one");
-  Taken out = take_locked(!own.empty() || events.size() == 0 ? own : user_word(text_of_row(values.front(), 0)));
+  Taken out = take_locked(own);
   begin_locked(lists_, std::numeric_limits<int64_t>::max());
   return out;
 }

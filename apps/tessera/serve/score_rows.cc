@@ -220,7 +220,7 @@ class RowsReader final : public nlohmann::json_sax<nlohmann::json> {
   void end_event() {
     try {
       if (!events_->has(limits_.maker->user_column()))
-        events_->set(limits_.maker->user_column(), std::string_view("the row's"));
+        events_->set(limits_.maker->user_column(), std::monostate());  // the row's
       events_->end(0);
     } catch (const Error& e) {
       fail(Code::kInvalidArgument, "row ", row_, ", event ", events_->size(), ", ", e.what());
