@@ -93,8 +93,8 @@ Attention::Attention(const tessera::sdk::Setup& setup)
   if (heads_ < 1) fail(TSR_INVALID_ARGUMENT, "option \"heads\" must be above 0, not ", heads_);
   if (!std::isfinite(scale_)) fail(TSR_INVALID_ARGUMENT, "option \"scale\" must be a number, not ", scale_);
   if (scale_ == 0 && setup.options.has("scale"))
-    fail(TSR_INVALID_ARGUMENT, "option \"scale\" must not be 0, which takes no account of queries and keys: leave it out ",
-         "for 1 / sqrt(width of a head's keys)");
+    fail(TSR_INVALID_ARGUMENT, "option \"scale\" must not be 0, which takes no account of queries and keys: leave it ",
+         "out for 1 / sqrt(width of a head's keys)");
   read_mask(setup.options);
   read_bias(setup.options);
   if (length_ < 1 && (kind_ != Kind::kSoftmax || position_bias_)) {
@@ -118,8 +118,8 @@ void Attention::read_mask(tessera::sdk::Options& options) {
   mask_.contextual = least("contextual", 0);
   mask_.full = least("full", 0);
   if (mask_.full > 0 && mask_.window < 0)
-    fail(TSR_INVALID_ARGUMENT, "option \"full\" is the number of rows that a \"window\" does not limit, and there is no ",
-         "window: set it, or leave out \"full\"");
+    fail(TSR_INVALID_ARGUMENT, "option \"full\" is the number of rows that a \"window\" does not limit, and there is ",
+         "no window: set it, or leave out \"full\"");
   targets_ = options.flag("targets", false);
   if (!mask_.causal && (targets_ || mask_.contextual > 0 || mask_.full > 0)) {
     fail(TSR_INVALID_ARGUMENT, "options \"targets\", \"contextual\" and \"full\" are of a causal attention: without ",

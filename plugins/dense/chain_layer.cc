@@ -13,9 +13,9 @@ using tessera::sdk::Setup;
 
 constexpr double kDiceEps = 1e-8;  // as in the paper
 
-double positive(tessera::sdk::Options& options, const char* layer, const char* key, double otherwise) {
+double positive(tessera::sdk::Options& options, const char* key, double otherwise) {
   const double value = options.number(key, otherwise);
-  if (!(value > 0)) fail(TSR_INVALID_ARGUMENT, layer, ": option \"", key, "\" must be above 0, not ", value);
+  if (!(value > 0)) fail(TSR_INVALID_ARGUMENT, "option \"", key, "\" must be above 0, not ", value);
   return value;
 }
 
@@ -114,42 +114,41 @@ AffineLayer::AffineLayer(const Setup& setup) : ChainLayer(setup, "affine", neede
   const double factor = setup.options.number("factor", 1), offset = setup.options.number("offset", 0);
   const auto number = [](double value) { return std::isfinite(static_cast<float>(value)); };
   if (!number(factor) || factor == 0 || !number(offset))
-    fail(TSR_INVALID_ARGUMENT, "affine: \"factor\" must be a float other than 0 and \"offset\" a float, not ", factor,
-         " and ", offset);
+    fail(TSR_INVALID_ARGUMENT, "\"factor\" must be a float other than 0 and \"offset\" a float, not ", factor, " and ",
+         offset);
   chain_.add(make_affine(needed_width(setup.options, "affine"), factor, offset), "");
 }
 
 LayerNorm::LayerNorm(const Setup& setup) : ChainLayer(setup, "layer_norm", needed_width(setup.options, "layer_norm")) {
-  const double eps = positive(setup.options, "layer_norm", "eps", 1e-5);
+  const double eps = positive(setup.options, "eps", 1e-5);
   const int64_t width = needed_width(setup.options, "layer_norm"), groups = setup.options.integer("groups", 1);
   const bool weights = setup.options.flag("weights", true);
   if (groups < 1 || width % groups != 0)
-    fail(TSR_INVALID_ARGUMENT, "layer_norm: option \"groups\" must divide ", width, " values, and ", groups,
-         " does not");
+    fail(TSR_INVALID_ARGUMENT, "option \"groups\" must divide ", width, " values, and ", groups, " does not");
   chain_.add(groups == 1 && weights ? make_layer_norm(setup.host, width, eps)
                                     : make_group_norm(setup.host, width, groups, eps, weights),
              "");
 }
 
 L2Norm::L2Norm(const Setup& setup) : ChainLayer(setup, "l2_norm", needed_width(setup.options, "l2_norm")) {
-  const double eps = positive(setup.options, "l2_norm", "eps", 1e-6);
+  const double eps = positive(setup.options, "eps", 1e-6);
   chain_.add(make_l2_norm(setup.host, needed_width(setup.options, "l2_norm"), eps), "");
 }
 
 SwishLayerNorm::SwishLayerNorm(const Setup& setup)
     : ChainLayer(setup, "swish_layer_norm", needed_width(setup.options, "swish_layer_norm")) {
-  const double eps = positive(setup.options, "swish_layer_norm", "eps", 1e-5);
+  const double eps = positive(setup.options, "eps", 1e-5);
   chain_.add(make_swish_layer_norm(setup.host, needed_width(setup.options, "swish_layer_norm"), eps), "");
 }
 
 BatchNorm::BatchNorm(const Setup& setup) : ChainLayer(setup, "batch_norm", needed_width(setup.options, "batch_norm")) {
-  const double eps = positive(setup.options, "batch_norm", "eps", 1e-5);
+  const double eps = positive(setup.options, "eps", 1e-5);
   const double momentum = momentum_of(setup.options);
   chain_.add(make_batch_norm(needed_width(setup.options, "batch_norm"), eps, momentum), "");
 }
 
 Dice::Dice(const Setup& setup) : ChainLayer(setup, kDice, needed_width(setup.options, kDice)) {
-  const double eps = positive(setup.options, kDice, "eps", kDiceEps);
+  const double eps = positive(setup.options, "eps", kDiceEps);
   const double momentum = momentum_of(setup.options);
   chain_.add(make_dice(setup.host, needed_width(setup.options, kDice), eps, momentum), "");
 }

@@ -9,7 +9,8 @@ std::unique_ptr<tessera::sdk::Module> make_cross(const tessera::sdk::Setup& setu
   const std::string kind = setup.options.string("kind", "");
   (void)read_precision(setup);  // the kinds "vector" and "mixture" accept it, and compute in float32
   if (kind == "vector" && setup.options.has("rank"))
-    tessera::sdk::fail(TSR_INVALID_ARGUMENT, "option \"rank\" belongs to the kinds low_rank and mixture, not to \"vector\"");
+    tessera::sdk::fail(TSR_INVALID_ARGUMENT, "option \"rank\" belongs to the kinds low_rank and mixture, ",
+                       "not to \"vector\"");
   if (kind == "vector") return std::make_unique<VectorCross>(setup);
   if (kind == "mixture") return std::make_unique<MixtureCross>(setup);
   if (kind != "" && kind != "full" && kind != "low_rank") {

@@ -121,7 +121,7 @@ TEST(Activations, ThatDoNotFitAreRefusedWithTheNearestName) {
       {"experts", R"({"inputs": [2], "widths": [3, 1], "norm": "batch"})", "batch norm adds up over the ranks"},
       {"activation", R"({"inputs": [2], "kind": "dice"})", "use the layer \"dice\""},
       {"dice", R"({"inputs": [2], "momentum": 0})", "must be above 0 and not above 1, not 0"},
-      {"dice", R"({"inputs": [2], "eps": -1})", "dice: option \"eps\" must be above 0"}};
+      {"dice", R"({"inputs": [2], "eps": -1})", "option \"eps\" must be above 0"}};
   for (const auto& [id, options, text] : all) {
     const Layer layer(host, id, options);
     EXPECT_EQ(layer.code, TSR_INVALID_ARGUMENT) << id << options;

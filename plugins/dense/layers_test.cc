@@ -729,7 +729,7 @@ TEST(Layers, RefusalsSayWhatToDo) {
       {"split_columns", R"({"inputs": [6], "widths": [2, 1]})", "6 values, not 3"},
       {"item_loss", R"({"correct_item": false})", "no effect without \"log_q\" or \"count_items\""},
       {"attention", R"({"scale": 0})", "must not be 0"},
-      {"attention", R"({"full": 2})", "there is no window"},
+      {"attention", R"({"full": 2})", "there is no window: set it"},
       {"attention", R"({"length": 4})", "no effect on a softmax without a position bias"},
       {"mlp", R"({"inputs": [2], "dropout": 0.5})", "must list the widths of the layers' outputs"},
       {"mlp", R"({"inputs": [2], "width": [3]})", "unknown option \"width\": the nearest known one is \"widths\""},

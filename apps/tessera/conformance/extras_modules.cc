@@ -37,21 +37,17 @@ void run_layer(CaseContext& c, const std::string& layer, const json& options, co
 
 void mlp_op(CaseContext& c) {
   const json& config = c.given.at("config");
-  run_layer(c, "mlp",
-            {{"widths", config.at("layer_sizes")},
-             {"activation", config.at("activation")},
-             {"final_activation", config.at("activation")},
-             {"bias", config.at("bias")}},
+  json options = {
+      {"widths", config.at("layer_sizes")}, {"final_activation", config.at("activation")}, {"bias", config.at("bias")}};
+  if (config.at("layer_sizes").size() > 1) options["activation"] = config.at("activation");
+  run_layer(c, "mlp", options,
             {{R"(_mlp\.(\d+)\._linear\.(.*))", "$1.$2"},
              {R"(_mlp\.(\d+)\._activation_fn\.norm\.0\.(.*))", "$1.activation.norm.$2"}});
 }
 
 void perceptron_op(CaseContext& c) {
   const json& config = c.given.at("config");
-  run_layer(c, "mlp",
-            {{"widths", {config.at("out_size")}},
-             {"activation", config.at("activation")},
-             {"final_activation", config.at("activation")}},
+  run_layer(c, "mlp", {{"widths", {config.at("out_size")}}, {"final_activation", config.at("activation")}},
             {{R"(_linear\.(.*))", "0.$1"}});
 }
 

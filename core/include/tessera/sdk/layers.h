@@ -138,7 +138,7 @@ class MlpLayers {
     const std::vector<int64_t> outputs = options.integers("widths", {});
     if (widths_.empty() && joined > 0) widths_.push_back(joined);
     if (widths_.size() > 1 && !outputs.empty())
-      fail(TSR_INVALID_ARGUMENT, "options \"layers\" and \"widths\" both list the layers' outputs: leave one of them out");
+      fail(TSR_INVALID_ARGUMENT, "options \"layers\" and \"widths\" both list the outputs: leave one of them out");
     if (widths_.size() == 1) widths_.insert(widths_.end(), outputs.begin(), outputs.end());
     if (widths_.size() < 2) options.finish();  // an unknown option "width" is a better error than missing "widths"
     if (widths_.size() < 2 || *std::min_element(widths_.begin(), widths_.end()) < 1) {
@@ -205,13 +205,13 @@ class MlpLayers {
  private:
   // Refuses options that apply between two widths, because there is only one.
   void refuse_between(bool activation) const {
-    const char* const option = activation                                             ? "activation"
-                               : dropout_ > 0                                         ? "dropout"
+    const char* const option = activation                                       ? "activation"
+                               : dropout_ > 0                                   ? "dropout"
                                : norm_ != "none" && final_activation_ == "none" ? "norm"
-                                                                                      : nullptr;
+                                                                                : nullptr;
     if (option != nullptr)
       fail(TSR_INVALID_ARGUMENT, "option \"", option, "\" applies after each of the \"widths\" except the last, and ",
-           "there is only one: ", activation ? "set \"final_activation\" instead" : "leave it out, or list more widths");
+           "there is only one: ", activation ? "set \"final_activation\" instead" : "leave it out, or add widths");
   }
 
   std::vector<int64_t> widths_;
