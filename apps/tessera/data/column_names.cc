@@ -74,7 +74,7 @@ bool named_as_id(const std::string& name) {
   const std::vector<std::string> words = words_of(letters);
   if (words.empty()) return false;
   const std::string_view word = words.back();
-  if (among(kThings, word) || word == "ids" || word.ends_with("code")) return true;
+  if (words.front() == "id" || among(kThings, word) || word == "ids" || word.ends_with("code")) return true;
   return word.ends_with("id") && !among(kWords, word);
 }
 

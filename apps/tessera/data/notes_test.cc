@@ -53,7 +53,7 @@ std::string refused_label(const Fields& field) {
 
 TEST(Names, OfIdsEndInAWordForOne) {
   for (const char* name : {"id", "userId", "user_id", "userid", "ITEM_ID", "movie", "zip", "zip_code", "user_id2",
-                           "ids", "uid", "sessionid"})
+                           "ids", "uid", "sessionid", "id_client", "ID_PRODUIT"})
     EXPECT_TRUE(named_as_id(name)) << name;
   for (const char* name :
        {"bid", "amount_paid", "user_age_days", "product_price", "item_count", "humid", "valid", "", "7"})
