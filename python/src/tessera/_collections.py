@@ -100,7 +100,7 @@ class Collection:
         is int64 ``[keys, samples]``: the index of each sample among those of the key.
         finished: True if this rank has no more batches. It goes on with empty ones until ``Step.all_finished``.
 
-        Backward reads the batch again, so that the arrays are copied. Raises ``InvalidArgument`` for wrong shapes or
+        Backward reads the batch again, so the arrays are copied. Raises ``InvalidArgument`` for wrong shapes or
         dtypes, or for an id out of range on any rank. The error ends the step on all ranks; the next step may follow.
         """
         return self._forward(copy=True, values=values, lengths=lengths, offsets=offsets, weights=weights, keys=keys,
