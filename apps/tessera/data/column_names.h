@@ -11,7 +11,8 @@ namespace tessera::cli {
 // Splits a name into words in lower case: "userId", "user_id" and "user.id" give user and id.
 std::vector<std::string> words_of(const std::string& name);
 
-// True if the name ends in a word for an id, such as userId, zip or movie, or begins with it, as id_client does. Their order and distance mean nothing.
+// True if the name ends in a word for an id, such as userId, zip or movie, or begins with "id", as id_client does. The
+// order and distance of ids mean nothing.
 bool named_as_id(const std::string& name);
 
 // True if a word of the name says that the values are times: created_at, order_date, ts.

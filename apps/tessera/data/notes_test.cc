@@ -205,15 +205,10 @@ TEST(OddTexts, OfColumnsThatAreLeftOutAreSaid) {
 TEST(DateTexts, InOtherFormsAreNoLists) {
   for (const char* date : {"2023:03:22 10:00:00", "Wed Mar 22 2023 00:00:00 GMT+0000 (Coordinated Universal Time)",
                            "22. M\xc3\xa4rz 2023", "[22/Mar/2023:00:00:00 +0000]", "22-MAR-23 12.00.00 AM",
-                           "2023\xe5\xb9\xb4"
-                           "03\xe6\x9c\x88"
-                           "22\xe6\x97\xa5",
-                           "31.05.2022", "Mar-2018"})
+                           "2023\u5e7403\u670822\u65e5", "31.05.2022", "Mar-2018"})
     EXPECT_TRUE(like_date(date)) << date;
-  for (const char* other :
-       {"6.4\xc2\xb1"
-        "0.1",
-        "Toy Story 2 (1999)", "2019|2020", "[2001, 715]", "INV-2023-0012-77", "1.5", "2012Q1", "192.168.10.11", ""})
+  for (const char* other : {"6.4\u00b10.1", "Toy Story 2 (1999)", "2019|2020", "[2001, 715]", "INV-2023-0012-77", "1.5",
+                            "2012Q1", "192.168.10.11", ""})
     EXPECT_FALSE(like_date(other)) << other;
   EXPECT_THAT(said_of("day", [](int i) { return i % 3 == 0 ? "2023-02-30" : str_cat("2023-01-", 10 + i % 9); }),
               HasSubstr("some are no dates, such as \"2023-02-30\""));

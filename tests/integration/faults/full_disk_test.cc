@@ -52,7 +52,7 @@ TEST_F(FullDisk, TakesNoFileThatIsAskedFor) {
   refused({"plan", "--config", config_, "--picture", picture}, 1, "cannot write " + picture + ": is the disk full?");
   ASSERT_EQ(run_tessera({"train", "--config", config_, "--save", folder_.file("saved")}).status, 0);
   refused({"train", "--config", config_, "--set", str_cat("report.json=\"", kFull, "\"")}, 1,
-          "cannot write the report to /dev/full");
+          "cannot write the report to /dev/full: is the disk full?");
   ASSERT_EQ(run_tessera({"quantize", "--load", folder_.file("saved"), "--save", folder_.file("model")}).status, 0);
   refused({"predict", "--model", folder_.file("model"), "--config", config_, "--output", kFull}, 1,
           "cannot write to /dev/full");
