@@ -369,8 +369,8 @@ TEST(Decisions, CodesFromZeroOrOneOnAreIdsToo) {
 TEST(Decisions, NumbersThatNoDoubleHoldsAreIds) {
   std::vector<ColumnSeen> columns;
   columns.push_back(look("sess", 600, [](int i) { return str_cat((int64_t{1} << 60) + i * 7 % 200); }));
-  columns.push_back(look("value", 600, [](int i) { return str_cat((int64_t{1} << 53) + 1 + 2 * (i % 60)); }));
-  columns.push_back(look("even", 600, [](int i) { return str_cat((int64_t{1} << 53) + 2 * (i % 60)); }));
+  columns.push_back(look("value", 600, [](int i) { return str_cat((int64_t{1} << 53) + 1 + int64_t{2} * (i % 60)); }));
+  columns.push_back(look("even", 600, [](int i) { return str_cat((int64_t{1} << 53) + int64_t{2} * (i % 60)); }));
   columns.push_back(look("y", 600, [](int i) { return str_cat(i / 3 % 2); }));
   const Labels labels = choose_labels(columns, "y");
   const std::vector<Decision> d = decide(columns, labels);

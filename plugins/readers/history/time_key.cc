@@ -64,12 +64,12 @@ double power_of_ten(int64_t decade) {
 // Two numbers with the same double differ in their digits. These are written as 19 digits, 1.000 to 9.999, less 1. A
 // number just below a power of ten, whose double is that power, is compared with numbers above it, and is less than 0.
 int64_t rest_of(double number, const Digits& digits) {
-  constexpr int64_t kOne = 1000000000000000000;
+  constexpr uint64_t kOne = 1000000000000000000;
   uint64_t normal = digits.value;
   for (int k = digits.count; k < kMostDigits; ++k) normal *= 10;
-  constexpr uint64_t kTen = uint64_t{kOne} * 10, kNear = kTen - 10000;  // doubles are 1e-16 of a number apart
+  constexpr uint64_t kTen = kOne * 10, kNear = kTen - 10000;  // doubles are 1e-16 of a number apart
   if (normal >= kNear && number >= power_of_ten(digits.decade)) return -static_cast<int64_t>(kTen - normal);
-  return static_cast<int64_t>(normal) - kOne;
+  return static_cast<int64_t>(normal - kOne);
 }
 
 std::optional<TimeKey> number_in_text(std::string_view text) {
