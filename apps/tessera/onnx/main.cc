@@ -68,7 +68,7 @@ int run(const std::string& path, const std::string& file, const std::string& pla
                         .columns = inputs == "columns"};
   const Runtime runtime;
   const ExportReport report = export_model(runtime, std::move(model), file, options);
-  std::cout << file << ": " << (report.bytes + 512 * 1024) / (1024 * 1024) << " MiB\n"
+  std::cout << file << ": " << (report.bytes + (int64_t{1} << 19)) / (int64_t{1} << 20) << " MiB\n"
             << wrapped("inputs: " + sdk::joined(report.inputs), "  ", "    ")
             << wrapped("outputs: " + sdk::joined(report.outputs), "  ", "    ");
   for (const std::string& note : report.notes) std::cout << wrapped(note, "  ", "    ");
