@@ -109,7 +109,7 @@ void JobRun::save_at_end() {
   // a further copy would push out older ones
   const bool as_saved = job_.options.resume && !job_.start.loaded.empty() && trained.steps_done == 0;
   if (job_.config.validation.restore_best && !trained.stopped && job_.scores)
-    trained.model_step = best_.load(step(), job_.start.monitor, out_.least).value_or(step());
+    trained.model_step = best_.load(step(), job_.start.monitor, out_.least).value_or(trained.model_step);
   if (checkpoints_ && !as_saved) checkpoints_->at_end(step(), trained.stopped, [this] { return progress(); });
   if (checkpoints_) checkpoints_->release();
   job_.directories.release();

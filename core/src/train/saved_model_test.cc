@@ -39,5 +39,14 @@ TEST_F(SavedModelTest, SettingsOfTrainingMayChange) {
     EXPECT_EQ(job({.load = file("a")}, {set})->start().first_step, 3) << set;
 }
 
+TEST_F(SavedModelTest, ARestoredModelKeepsItsStep) {
+  const std::vector<std::string> set = {"validation.fraction=0.2", "validation.every_steps=1",
+                                        "validation.restore_best=true", "dense_optimizer.learning_rate=1"};
+  const int64_t best = job({.save = file("b")}, set)->train({}).model_step;
+  const auto again = job({.save = file("b"), .resume = true}, set);
+  EXPECT_GT(again->start().first_step, best) << "a later step was not better";
+  EXPECT_EQ(again->train({}).model_step, best);
+}
+
 }  // namespace
 }  // namespace tessera
