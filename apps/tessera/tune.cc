@@ -42,7 +42,7 @@ struct TuneArguments {
 void check_kind(const po::variables_map& given) {
   const auto has = [&](const char* name) { return given.contains(name) && !given[name].defaulted(); };
   if (!has("find-rate") && has("steps"))
-    throw UsageError("--steps is the number of batches of --find-rate, which is not given: leave it out");
+    throw UsageError("--steps is the number of updates of --find-rate, which is not given: leave it out");
   for (const char* const name : {"trials", "space", "metric", "parallel", "seed", "storage", "html"}) {
     if (has("find-rate") && has(name))
       throw UsageError(
@@ -67,7 +67,8 @@ bool parse_tune_arguments(const std::vector<std::string>& args, TuneArguments* o
       "change a key of the config for all trials; may be repeated");
   add("find-rate", po::value(&out->find_rate)->value_name("OF"),
       "instead of trials, train once with rising learning rates of tables, dense or all, and suggest one");
-  add("steps", po::value(&out->steps)->value_name("N")->default_value(200), "batches of --find-rate");
+  add("steps", po::value(&out->steps)->value_name("N")->default_value(200),
+      "updates of --find-rate: batches, unless job.accumulate joins several");
   options.argument("job", po::value(&out->job));
   const auto given = parse_options(args, options);
   if (!given) return false;

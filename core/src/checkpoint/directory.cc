@@ -102,7 +102,7 @@ void remove_files(const std::string& directory) {
 }
 
 // Best effort, because the checkpoint that replaces it is already safe. A directory stays if it has foreign files, if
-// somebody reads it, or if neither can be told. Of a symbolic link only the link goes, because its target is elsewhere.
+// somebody reads it, or if neither can be told. If it is a symbolic link, only the link is removed.
 void remove_checkpoint(const std::string& path) {
   std::error_code ignored;
   if (fs::is_symlink(path, ignored)) {

@@ -61,7 +61,7 @@ TEST(FindRate, RefusesOptionsOfTrials) {
   for (const std::vector<std::string>& other : others)
     expect_refused({"tune", config, "--find-rate", "dense", other[0], other[1]},
                    HasSubstr(other[0] + " is an option of trials"));
-  expect_refused({"tune", config, "--steps", "50"}, HasSubstr("--steps is the number of batches of --find-rate"));
+  expect_refused({"tune", config, "--steps", "50"}, HasSubstr("--steps is the number of updates of --find-rate"));
 }
 
 TEST(FindRate, RefusesWhatMakesNoSense) {

@@ -64,18 +64,23 @@ TEST_F(ModelExport, TakesLayersWithOptionsOfTraining) {
   EXPECT_THAT(succeed({"model", "export", sequences, "--onnx", file("s.onnx")}), HasSubstr("outputs: click"));
 }
 
-// A table is written without ONNX.
-TEST(TableExport, WritesVectorsAndTheirIds) {
-  const TestDirectory folder;
-  std::string rows = "click,user\n";
-  for (int i = 0; i < 60; ++i) rows += str_cat(i % 2, ",\"u, ", i % 3, "\"\n");
-  const std::string job = folder.write("job.toml", str_cat(R"(
+// Writes a job with one table, on rows of "click,user".
+std::string job_of_users(const TestDirectory& folder, const std::string& rows) {
+  return folder.write("job.toml", str_cat(R"(
 model = {embedding_dim = 4}
 column = [{name = "click", as = "label"}, {name = "user", ids = "vocabulary"}]
 layer = [{name = "top", type = "linear", inputs = ["pooled"]}]
 head = [{name = "click", input = "top", label = "click"}]
 data = {reader = "csv", batch = 8, path = ")",
-                                                           folder.write("rows.csv", rows), "\"}\n"));
+                                          folder.write("rows.csv", rows), "\"}\n"));
+}
+
+// A table is written without ONNX.
+TEST(TableExport, WritesVectorsAndTheirIds) {
+  const TestDirectory folder;
+  std::string rows = "click,user\n";
+  for (int i = 0; i < 60; ++i) rows += str_cat(i % 2, ",\"u, ", i % 3, "\"\n");
+  const std::string job = job_of_users(folder, rows);
   const std::string saved = folder.file("saved");
   succeed({"train", "--config", job, "--save", saved});
   const auto write = [&](const std::string& name) {
@@ -125,13 +130,7 @@ TEST(TableExport, RefusesIdsOfSeveralLines) {
   for (const char* user : {"line\nbreak", "carriage\rreturn"}) {
     std::string rows = "click,user\n";
     for (int i = 0; i < 60; ++i) rows += str_cat(i % 2, ",\"", i % 3 == 0 ? user : "u", "\"\n");
-    const std::string job = folder.write("job.toml", str_cat(R"(
-model = {embedding_dim = 4}
-column = [{name = "click", as = "label"}, {name = "user", ids = "vocabulary"}]
-layer = [{name = "top", type = "linear", inputs = ["pooled"]}]
-head = [{name = "click", input = "top", label = "click"}]
-data = {reader = "csv", batch = 8, path = ")",
-                                                             folder.write("rows.csv", rows), "\"}\n"));
+    const std::string job = job_of_users(folder, rows);
     succeed({"train", "--config", job, "--save", folder.file("saved"), "--overwrite"});
     for (const char* name : {"v.npy", "v.fvecs"}) {
       expect_refused({"model", "export", folder.file("saved"), "--vectors", "user", "--output", folder.file(name)},

@@ -109,7 +109,7 @@ class _Graph:
         self._values: Dict[torch.fx.Node, Any] = {}
         self._dense_node: Optional[torch.fx.Node] = None
 
-    # What an error says of another way to make the graph.
+    # Errors add this sentence about another way to make the graph.
     _more = ", and example=(dense, features) lets torch.export make the graph, which takes more operators"
 
     def refuse(self, what: str) -> NoReturn:
